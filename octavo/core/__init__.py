@@ -1,0 +1,43 @@
+"""The deciding half of Octavo: standard library only, no clock and no I/O of its own.
+
+Read it in this order: `keys` and `spec` (what a block is), `pool`, `table`, `claims` and `pins` (who
+holds it), `match`, `publisher` and `cache` (how it is shared), `request`, `receipt` and `roster` (who
+asks), `batch` and `policies`, `scheduler` (who goes next), `loop` (the heartbeat).
+"""
+
+from octavo.core.batch import Batch, Delta, Row, RowResult, Runner, StepResult
+from octavo.core.cache import KVCache, Refusal
+from octavo.core.keys import GivenChain, TokenChain, block_keys, root
+from octavo.core.loop import Loop
+from octavo.core.policies import Policies
+from octavo.core.receipt import Receipt
+from octavo.core.request import Finish, Limits, PinWish, Request
+from octavo.core.scheduler import Scheduler
+from octavo.core.spec import Full, Group, KVSpec, Sliding
+
+__all__ = [
+    "Batch",
+    "Delta",
+    "Finish",
+    "Full",
+    "GivenChain",
+    "Group",
+    "KVCache",
+    "KVSpec",
+    "Limits",
+    "Loop",
+    "PinWish",
+    "Policies",
+    "Receipt",
+    "Refusal",
+    "Request",
+    "Row",
+    "RowResult",
+    "Runner",
+    "Scheduler",
+    "Sliding",
+    "StepResult",
+    "TokenChain",
+    "block_keys",
+    "root",
+]

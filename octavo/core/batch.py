@@ -1,0 +1,83 @@
+"""The values that cross from plan to compute and back. NamedTuples: built per row per step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from octavo.core.request import Finish, Request
+
+DEVICE = 0  # the tier whose blocks attention reads
+
+
+class Place(NamedTuple):
+    """One block's storage: a tier and the block's id there."""
+
+    tier: int
+    slot: int
+
+
+class Move(NamedTuple):
+    """Copy the first `n_tokens` of a block, all layers of its group, before any row runs."""
+
+    src: Place
+    dst: Place
+    n_tokens: int
+
+
+class Row(NamedTuple):
+    """One request's share of a step: its tokens [start, end), drafts last.
+
+    Positions below `write_from` are computed but not stored. Logits are wanted from `logits_from`
+    on (`end` means none). `samples`: the row ends at the last known token and yields a new one.
+    `seat` is the request's stable index in [0, max_num_seqs) while it runs.
+    """
+
+    request: Request
+    seat: int
+    start: int
+    end: int
+    write_from: int
+    logits_from: int
+    drafts: tuple[int, ...]
+    samples: bool
+
+
+class Batch(NamedTuple):
+    """One step's plan. `moves` run in order before all rows; `vacated`: seats given up since."""
+
+    step: int
+    rows: list[Row]
+    moves: list[Move]
+    vacated: list[int]
+
+
+class RowResult(NamedTuple):
+    """What a row yielded. `scores` is opaque to the core; `error` ends this request alone."""
+
+    tokens: Sequence[int] = ()
+    drafts: tuple[int, ...] = ()
+    scores: Any = None
+    error: str | None = None
+
+
+class StepResult(NamedTuple):
+    """Results in the order of the batch's rows."""
+
+    rows: Sequence[RowResult]
+
+
+class Delta(NamedTuple):
+    """What a step changed for one request: the tokens out, and how it ended if it did."""
+
+    request: Request
+    tokens: Sequence[int]
+    scores: Any
+    finish: Finish | None
+
+
+class Runner(Protocol):
+    """Carries out a batch. Nothing else: capacity is start-up work."""
+
+    def run(self, batch: Batch) -> StepResult: ...

@@ -1,0 +1,280 @@
+"""The KV cache as the scheduler sees it: match, admit, reserve, commit, release, pin.
+
+Owns tables, claims and planned copies; the pool keeps the ledger. Knows no ranks, budgets or text,
+and no clock: time enters only by `tick`. A refusal is a value whose text is the arithmetic.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from octavo.core.batch import DEVICE, Move, Place
+from octavo.core.claims import Claims
+from octavo.core.events import Cleared, Sink, Stored
+from octavo.core.keys import Key
+from octavo.core.match import Match, Matcher
+from octavo.core.pins import Pins
+from octavo.core.policies import Policies, exact
+from octavo.core.pool import BlockPool
+from octavo.core.publisher import Publisher, stored_event
+from octavo.core.request import Request
+from octavo.core.spec import KVSpec
+from octavo.core.table import NOTHING, BlockTable
+
+UNLIMITED_TOKENS = 1 << 40
+
+
+class Refusal(NamedTuple):
+    """Why a request gets no blocks now, or never if `needed` exceeds `total`."""
+
+    needed: int
+    available: int
+    total: int
+
+    def __str__(self) -> str:
+        return f"needs {self.needed} blocks, {self.available} of {self.total} are available"
+
+
+class KVCache:
+    def __init__(
+        self,
+        spec: KVSpec,
+        total_blocks: int,
+        *,
+        step_tokens: int,
+        policies: Policies | None = None,
+        pin_share: float = 0.5,
+        sink: Sink | None = None,
+    ) -> None:
+        policies = Policies() if policies is None else policies
+        self.spec = spec
+        self.kinds = tuple(group.kind for group in spec.groups)
+        self.block_tokens = spec.block_tokens
+        self.pool = BlockPool(total_blocks, groups=len(self.kinds), sink=sink)
+        self.claims = Claims(share_keys=policies.share_in_flight)
+        self.pins = Pins(self.pool, budget=int(total_blocks * pin_share), sink=sink)
+        self.now = 0.0
+        self.copies = 0
+        self._cover = policies.cover
+        self._reserves = policies.cover is not exact
+        self._step_tokens = step_tokens
+        self._sink = sink
+        self._moves: list[Move] = []
+        self._publisher = Publisher(
+            self.pool, self.claims, kinds=self.kinds, block_tokens=self.block_tokens, sink=sink
+        )
+        self._matcher = Matcher(
+            self.pool, self.claims, kinds=self.kinds, block_tokens=self.block_tokens
+        )
+        self.capacity_tokens = self._largest_sequence()
+
+    # -- what fits ----------------------------------------------------------------------------
+
+    def fits(self, request: Request) -> Refusal | None:
+        """Refusal if the prompt could not be held even by an empty pool."""
+        needed = sum(self._peaks(request, request.n_prompt))
+        total = self.pool.total
+        return None if needed <= total else Refusal(needed, total, total)
+
+    def cost(self, request: Request, match: Match, end: int) -> int:
+        """Blocks that leave `available` if `match` is taken and grows to cover `end` tokens."""
+        end = max(end, match.n_tokens)
+        new = self.spec.blocks(self._cover(request, end)) - match.n_tokens // self.block_tokens
+        peaks = self._peaks(request, end)
+        idle = map(self.pool.idle, match.shared)
+        return sum(min(new + alive, peak) for alive, peak in zip(idle, peaks, strict=True))
+
+    def owed(self, request: Request) -> int:
+        """Blocks a running request still misses for its known tokens, and the one after."""
+        assert request.table is not None
+        ahead = min(len(request.tokens) + self.block_tokens, request.max_total - 1)
+        missing = self.spec.blocks(self._cover(request, ahead)) - len(request.table)
+        return max(0, missing) * len(self.kinds)
+
+    def _peaks(self, request: Request, end: int) -> list[int]:
+        """Per group, the most blocks held at once on the way to `end` tokens."""
+        covered = self._cover(request, end)
+        step = covered if self._reserves else self._step_tokens  # a reservation keeps it all
+        return [self.spec.group_peak(kind, covered, step) for kind in self.kinds]
+
+    def _largest_sequence(self) -> int:
+        """Longest sequence, in tokens, that the whole pool can hold."""
+
+        def too_large(n_tokens: int) -> bool:
+            return self.spec.blocks_at_peak(n_tokens, self._step_tokens) > self.pool.total
+
+        return bisect_left(range(UNLIMITED_TOKENS), True, key=too_large) - 1
+
+    # -- matching -------------------------------------------------------------------------------
+
+    def match(self, request: Request) -> Match:
+        """The most that `request` can start from, or what it should wait for. Pure."""
+        return self._matcher.match(request)
+
+    def park(self, request: Request, match: Match) -> None:
+        """Remember what `request` waits for."""
+        request.wait = match.wait
+        request.waited_from = match.n_tokens
+
+    def parked(self, request: Request) -> bool:
+        """Whether what `request` waits for is still being computed. O(1)."""
+        return request.wait is not None and request.wait in self.claims
+
+    # -- growing and shrinking ------------------------------------------------------------------
+
+    def admit(self, request: Request, match: Match, n_tokens: int) -> Refusal | None:
+        """Give `request` a table that starts from `match` and covers `n_tokens` more. Atomic."""
+        end = max(match.n_tokens, match.restart + n_tokens)
+        needed = self.cost(request, match, end)
+        if needed > self.pool.available:
+            return Refusal(needed, self.pool.available, self.pool.total)
+        full = match.n_tokens // self.block_tokens
+        for shared in match.shared:  # references first, so that nothing matched is evicted
+            self.pool.share(shared)
+        groups = [array("i", shared) for shared in match.shared]
+        for blocks, tail in zip(groups, match.tails, strict=False):
+            own = self.pool.allocate(1)[0]
+            part = match.n_tokens % self.block_tokens
+            self._moves.append(Move(Place(DEVICE, tail), Place(DEVICE, own), part))
+            blocks.append(own)
+        request.table = BlockTable(groups, stored=match.n_tokens, offered=full)
+        request.computed = match.restart
+        request.wait = None
+        self.copies += len(match.tails)
+        request.receipt.copied_blocks += len(match.tails)
+        request.receipt.shared_blocks = full
+        self.claims.take_keys(request.chain.keys[full:], request)
+        if match.n_tokens < request.n_prompt:
+            self.claims.take_fork(request)
+        refusal = self.reserve(request, n_tokens)
+        assert refusal is None, "admission was priced wrongly"
+        return None
+
+    def reserve(self, request: Request, n_tokens: int) -> Refusal | None:
+        """Grow the table so that `n_tokens` more can be computed. Atomic."""
+        table = request.table
+        assert table is not None
+        end = self._cover(request, max(table.stored, request.computed + n_tokens))
+        more = self.spec.blocks(end) - len(table)
+        if more <= 0:
+            return None
+        needed = more * len(self.kinds)
+        if needed > self.pool.available:
+            return Refusal(needed, self.pool.available, self.pool.total)
+        for blocks in table.groups:
+            blocks.extend(self.pool.allocate(more))
+        return None
+
+    def commit(self, request: Request) -> None:
+        """After a step: publish what is full and confirmed, give back what is not needed."""
+        table = request.table
+        assert table is not None
+        table.stored = max(table.stored, request.computed)
+        if table.stored >= request.n_prompt:
+            self.claims.drop(request, request)
+        if table.stored // self.block_tokens > table.offered:
+            self._publisher.publish(request, table)
+        keep = self.spec.blocks(self._cover(request, table.stored))
+        if len(table) > keep:
+            for blocks in table.groups:
+                self.pool.drop(blocks[keep:])
+                del blocks[keep:]
+        for kind, blocks in zip(self.kinds, table.groups, strict=True):
+            if not kind.closed:
+                self._leave_window(blocks, kind.first_live(request.computed))
+
+    def release(self, request: Request) -> None:
+        """Give up table and claims. Published blocks stay in the index until evicted."""
+        self.claims.drop(request, request)
+        table = request.table
+        offered = 0 if table is None else table.offered
+        for key in request.chain.keys[offered:]:
+            self.claims.drop(key, request)
+        if table is not None:
+            for blocks in table.groups:
+                self.pool.drop(blocks)
+        request.table = None
+        request.computed = 0
+
+    def _leave_window(self, blocks: array[int], first_live: int) -> None:
+        i = min(first_live // self.block_tokens, len(blocks)) - 1
+        while i >= 0 and blocks[i] != NOTHING:
+            self.pool.drop((blocks[i],))
+            blocks[i] = NOTHING
+            i -= 1
+
+    # -- pins, clearing, time ---------------------------------------------------------------------
+
+    def pin(self, name: str, request: Request, n_tokens: int, ttl_seconds: float) -> None:
+        """Keep the full published blocks below `n_tokens` of a running request."""
+        table = request.table
+        assert table is not None
+        n_blocks = min(n_tokens, table.stored) // self.block_tokens
+        groups = [
+            array("i", [b if self.pool.is_published(b) else NOTHING for b in blocks[:n_blocks]])
+            for blocks in table.groups
+        ]
+        stored = n_blocks * self.block_tokens
+        pinned = BlockTable(groups, stored=stored, offered=n_blocks)
+        self.pins.add(name, pinned, self.now + ttl_seconds)
+
+    def unpin_oldest(self) -> bool:
+        return self.pins.remove_oldest()
+
+    def clear(self, root: Key | None = None) -> None:
+        """Forget keys and claims, all or under `root`. Blocks in use stay in use."""
+        self.pool.clear(root)
+        self.claims.clear_keys()
+        if self._sink is not None:
+            self._sink(Cleared(root))
+
+    def tick(self, now: float) -> None:
+        self.now = self.pool.now = now
+        if len(self.pins):
+            self.pins.expire(now)
+
+    def take_moves(self) -> list[Move]:
+        """The copies planned since the last call, to run in order before any row."""
+        moves, self._moves = self._moves, []
+        return moves
+
+    def snapshot(self) -> Iterator[Stored]:
+        """The index as Stored events, parents first."""
+        for entry in self.pool.entries():
+            yield stored_event([entry])
+
+    # -- invariants -------------------------------------------------------------------------------
+
+    def check(self, running: Iterable[Request]) -> None:
+        """Assert the invariants of a cache at rest. For tests: walks the whole pool."""
+        running = list(running)
+        held = [0] * (self.pool.total + 1)
+        for request in running:
+            assert request.table is not None
+            self._check_table(request, request.table)
+        tables = [request.table for request in running if request.table] + list(self.pins.tables())
+        for table in tables:
+            for blocks in table.groups:
+                for block in blocks:
+                    held[block] += block != NOTHING
+        self.pool.check(held)
+        for group, kind in enumerate(self.kinds):
+            if kind.closed:
+                self.pool.check_closed(group)
+        live = set(map(id, running))
+        assert all(id(producer) in live for producer in self.claims.producers())
+
+    def _check_table(self, request: Request, table: BlockTable) -> None:
+        assert request.computed <= table.stored <= len(request.tokens)
+        keep = self.spec.blocks(self._cover(request, table.stored))
+        for kind, blocks in zip(self.kinds, table.groups, strict=True):
+            assert len(blocks) == keep
+            first = kind.first_live(request.computed) // self.block_tokens
+            assert all(block != NOTHING for block in blocks[first:])
+            for block in blocks[table.stored // self.block_tokens :]:
+                assert not self.pool.is_published(block), "a partial block carries a key"
+        partial = [blocks[table.stored // self.block_tokens :] for blocks in table.groups]
+        assert all(self.pool.holders(block) == 1 for blocks in partial for block in blocks)

@@ -1,0 +1,216 @@
+"""Every option of the engine, by composition, and how an open choice is resolved.
+
+Flag names are vLLM's where the same thing exists. Values only: reads no files and no environment.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import MISSING, dataclass, field, fields, replace
+from typing import Any
+
+from octavo.core.errors import ConfigError
+from octavo.core.policies import (
+    Policies,
+    always,
+    exact,
+    max_length,
+    power_of_two,
+    split,
+    when_empty,
+    whole,
+)
+from octavo.core.spec import DTYPE_BYTES
+
+ALLOCATORS = {"paged": exact, "max_length": max_length, "power_of_two": power_of_two}
+
+
+def _option(default: Any, text: str, *, choices: tuple[str, ...] = ()) -> Any:
+    return field(default=default, metadata={"help": text, "choices": choices})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelOptions:
+    """Which weights, in which numerics, where."""
+
+    model: str = _option("smollm2", "alias, local folder, .gguf file or hub id")
+    served_model_name: str | None = _option(None, "name in the API; default: the model as given")
+    dtype: str = _option(
+        "auto",
+        "weights and activations; auto: bfloat16 where the device has it, else float32",
+        choices=("auto", *DTYPE_BYTES),
+    )
+    max_model_len: int | None = _option(
+        None, "longest prompt plus output in tokens; default: the model's own limit"
+    )
+    device: str = _option("cpu", "torch device that holds weights and KV cache")
+    attention_backend: str = _option("auto", "attention backend by name; auto: the best that can")
+    threads: int | None = _option(None, "CPU threads; default: the cores this process may use")
+    skip_tokenizer_init: bool = _option(False, "serve token ids only, without a tokenizer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheOptions:
+    """The KV cache: its size, its blocks, who shares them."""
+
+    block_size: int = _option(16, "tokens per KV block")
+    num_blocks: int | None = _option(None, "KV blocks; default: from kv_cache_memory_bytes")
+    kv_cache_memory_bytes: int | None = _option(
+        None, "memory for K and V; default: half of what the weights leave"
+    )
+    kv_cache_dtype: str = _option("auto", "dtype of K and V", choices=("auto", *DTYPE_BYTES))
+    enable_prefix_caching: bool = _option(True, "reuse the blocks of equal prefixes")
+    share_in_flight: bool = _option(True, "wait for equal blocks that are being computed")
+    allocator: str = _option(
+        "paged", "what a request holds: paged, or reserved ahead", choices=tuple(ALLOCATORS)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerOptions:
+    """How much runs in one step, and how much may wait."""
+
+    max_num_batched_tokens: int = _option(2048, "token budget of one step")
+    max_num_seqs: int = _option(128, "requests that run at once")
+    enable_chunked_prefill: bool = _option(True, "split prompts over steps")
+    static_batching: bool = _option(False, "admit a new batch only when the last one has ended")
+    max_num_queued_reqs: int = _option(1024, "requests that may wait; more are refused")
+
+
+_SECTIONS = (ModelOptions, CacheOptions, SchedulerOptions)
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option as a front end needs it. `default` None means: resolved at start."""
+
+    name: str
+    type: str
+    default: Any
+    help: str
+    choices: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What resolving needs to know of the machine. `available_bytes` is what weights leave."""
+
+    native_bf16: bool
+    available_bytes: int
+    threads: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """All options. As given, some are open (None, "auto"); `resolve` closes them."""
+
+    model: ModelOptions = field(default_factory=ModelOptions)
+    cache: CacheOptions = field(default_factory=CacheOptions)
+    scheduler: SchedulerOptions = field(default_factory=SchedulerOptions)
+
+    @classmethod
+    def of(cls, model: str, **options: Any) -> EngineConfig:
+        """From flat keyword options. An unknown name or a nonsense value raises ConfigError."""
+        options["model"] = model
+        known = {option.name: option for option in cls.options()}
+        for name, value in options.items():
+            if name not in known:
+                close = difflib.get_close_matches(name, known, n=1)
+                hint = f"; did you mean {close[0]}?" if close else ""
+                raise ConfigError(f"unknown option {name}{hint}", param=name)
+            _check(known[name], value)
+        return cls(
+            model=ModelOptions(**_only(ModelOptions, options)),
+            cache=CacheOptions(**_only(CacheOptions, options)),
+            scheduler=SchedulerOptions(**_only(SchedulerOptions, options)),
+        )
+
+    @staticmethod
+    def options() -> list[Option]:
+        """Every option in the order of the sections, for flags and reference pages."""
+        return [
+            Option(
+                f.name,
+                str(f.type),
+                None if f.default is MISSING else f.default,
+                f.metadata["help"],
+                f.metadata["choices"],
+            )
+            for section in _SECTIONS
+            for f in fields(section)
+        ]
+
+    def policies(self) -> Policies:
+        return Policies(
+            cover=ALLOCATORS[self.cache.allocator],
+            chunk=split if self.scheduler.enable_chunked_prefill else whole,
+            admits=when_empty if self.scheduler.static_batching else always,
+            share_in_flight=self.cache.share_in_flight,
+        )
+
+
+def _only(section: type, options: dict[str, Any]) -> dict[str, Any]:
+    return {f.name: options[f.name] for f in fields(section) if f.name in options}
+
+
+def _check(option: Option, value: Any) -> None:
+    """One option's value against its declared type, choices and sign."""
+    if value is None and "None" in option.type:
+        return
+    expected = {"str": str, "int": int, "bool": bool}[option.type.split(" | ")[0]]
+    wrong = not isinstance(value, expected) or (expected is int and isinstance(value, bool))
+    if wrong:
+        raise ConfigError(f"{option.name} must be {option.type}", param=option.name)
+    if expected is int and value < 1:
+        raise ConfigError(f"{option.name} must be at least 1, not {value}", param=option.name)
+    if option.choices and value not in option.choices:
+        choices = ", ".join(option.choices)
+        raise ConfigError(f"{option.name} must be one of {choices}", param=option.name)
+
+
+def resolve_numerics(config: EngineConfig, machine: Machine) -> EngineConfig:
+    """Close dtype, KV dtype and threads, which loading the weights needs."""
+    model, cache = config.model, config.cache
+    if config.scheduler.max_num_seqs > config.scheduler.max_num_batched_tokens:
+        raise ConfigError(
+            "max_num_seqs must not exceed max_num_batched_tokens: every running request gets a "
+            "token in each step",
+            param="max_num_seqs",
+        )
+    dtype = model.dtype
+    if dtype == "auto":
+        dtype = "bfloat16" if machine.native_bf16 else "float32"
+    kv_dtype = dtype if cache.kv_cache_dtype == "auto" else cache.kv_cache_dtype
+    model = replace(model, dtype=dtype, threads=model.threads or machine.threads)
+    return replace(config, model=model, cache=replace(cache, kv_cache_dtype=kv_dtype))
+
+
+def resolve_sizes(
+    config: EngineConfig, machine: Machine, *, block_bytes: int, max_position: int
+) -> EngineConfig:
+    """Close max_model_len and num_blocks. Call with what is left once the weights are loaded.
+
+    The KV cache takes half of the available memory, at most max_num_seqs · max_model_len tokens.
+    """
+    model, cache = config.model, config.cache
+    max_len = model.max_model_len or max_position
+    if max_len > max_position:
+        raise ConfigError(
+            f"max_model_len {max_len} exceeds the {max_position} positions of the model",
+            param="max_model_len",
+        )
+    budget = cache.kv_cache_memory_bytes or machine.available_bytes // 2
+    most = config.scheduler.max_num_seqs * -(-max_len // cache.block_size)
+    num_blocks = cache.num_blocks or min(budget // block_bytes, most)
+    if num_blocks < 1:
+        raise ConfigError(
+            f"no KV block fits: one takes {block_bytes} B and {budget} B are there; raise "
+            "kv_cache_memory_bytes or lower block_size",
+            param="kv_cache_memory_bytes",
+        )
+    memory = num_blocks * block_bytes
+    return replace(
+        config,
+        model=replace(model, max_model_len=max_len),
+        cache=replace(cache, num_blocks=num_blocks, kv_cache_memory_bytes=memory),
+    )

@@ -1,0 +1,125 @@
+"""What a request can start from: indexed blocks, the table of the request it forks, or a wait.
+
+Pure: looks at the pool's index, at claims and at tables, and changes nothing.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import NamedTuple
+
+from octavo.core.claims import Claims, Name
+from octavo.core.keys import Key
+from octavo.core.pool import BlockPool
+from octavo.core.request import Request
+from octavo.core.spec import Kind
+from octavo.core.table import NOTHING
+
+MIN_SHARED_IN_FLIGHT_TOKENS = 64  # waiting for less than this costs more than computing it
+
+
+class Match(NamedTuple):
+    """Made by `Matcher.match`, used up by `KVCache.admit` in the same step.
+
+    n_tokens  tokens whose K and V exist; computing resumes at `restart`
+    shared    per group, ids of the full blocks to share (NOTHING where no query will read)
+    tails     per group, the partial block to copy, if n_tokens ends inside one
+    wait      instead of all that: what to wait for
+    """
+
+    n_tokens: int
+    restart: int
+    shared: list[list[int]]
+    tails: tuple[int, ...] = ()
+    wait: Name | None = None
+
+
+class Matcher:
+    def __init__(
+        self, pool: BlockPool, claims: Claims, *, kinds: tuple[Kind, ...], block_tokens: int
+    ) -> None:
+        self._pool = pool
+        self._claims = claims
+        self._kinds = kinds
+        self._block = block_tokens
+        self._closed = [g for g, kind in enumerate(kinds) if kind.closed]
+        self._open = [g for g, kind in enumerate(kinds) if not kind.closed]
+
+    def match(self, request: Request) -> Match:
+        """The longest of index and source, or a wait where others are about to supply more."""
+        hits = self._longest_hit(request)
+        wait = self._computing_next(request, hits)
+        if wait is not None:
+            return Match(hits * self._block, 0, [], wait=wait)
+        return self._from_source(request, hits) or self._from_index(request, hits)
+
+    def _from_index(self, request: Request, hits: int) -> Match:
+        n_tokens = hits * self._block
+        restart = request.restart(n_tokens)
+        keys = request.chain.keys
+        shared = []
+        for group, kind in enumerate(self._kinds):
+            index = self._pool.index(group)
+            first = min(hits, kind.first_live(restart) // self._block)
+            shared.append([NOTHING] * first + [index[key] for key in keys[first:hits]])
+        return Match(n_tokens, restart, shared)
+
+    def _longest_hit(self, request: Request) -> int:
+        """Full blocks that every group can supply. A closed group's index can be bisected."""
+        keys = request.chain.keys
+        top = len(keys)
+        for group in self._closed:
+            index = self._pool.index(group)
+            top = bisect_left(keys, True, hi=top, key=lambda key: key not in index)
+        if not self._open or not top:
+            return top
+        return self._longest_window_hit(request, top)
+
+    def _longest_window_hit(self, request: Request, top: int) -> int:
+        """Of the first `top` blocks, how many leave every window's live blocks in the index."""
+        keys, block = request.chain.keys, self._block
+        best = 0
+        run_starts = [0] * len(self._open)  # first block of the unbroken run that ends here
+        for i in range(top):
+            restart = request.restart((i + 1) * block)
+            usable = True
+            for slot, group in enumerate(self._open):
+                if keys[i] not in self._pool.index(group):
+                    run_starts[slot] = i + 1
+                first = self._kinds[group].first_live(restart) // block
+                usable = usable and run_starts[slot] <= min(first, i + 1)
+            if usable:
+                best = i + 1
+        return best
+
+    def _computing_next(self, request: Request, hits: int) -> Key | None:
+        """The last key that others are computing for it, if waiting is worth it."""
+        keys = request.chain.keys
+        if hits >= len(keys):
+            return None
+        producer = self._claims.producer(keys[hits])
+        if producer is None or producer.priority > request.priority:
+            return None
+        claimed = bisect_left(keys, True, lo=hits, key=lambda key: key not in self._claims)
+        if (claimed - hits) * self._block < MIN_SHARED_IN_FLIGHT_TOKENS:
+            return None
+        return keys[claimed - 1]
+
+    def _from_source(self, request: Request, hits: int) -> Match | None:
+        """A fork of a running source, a wait for its fork point, or None: go by the index."""
+        source = request.source
+        if source is None or source.table is None or request.fork_at <= hits * self._block:
+            return None
+        if source.table.stored < request.fork_at:
+            ahead = source.rank < request.rank
+            return Match(hits * self._block, 0, [], wait=source) if ahead else None
+        restart = request.restart(request.fork_at)
+        full, part = divmod(request.fork_at, self._block)
+        shared, tails = [], []
+        for kind, blocks in zip(self._kinds, source.table.groups, strict=True):
+            first = kind.first_live(restart) // self._block
+            if NOTHING in blocks[first : full + bool(part)]:
+                return None  # a window of the source has moved on
+            shared.append([NOTHING] * min(first, full) + list(blocks[first:full]))
+            tails.append(blocks[full] if part else NOTHING)
+        return Match(request.fork_at, restart, shared, tuple(tails) if part else ())

@@ -1,0 +1,104 @@
+"""How computed blocks enter the index: full, confirmed, below a published parent, one copy per key.
+
+Owns what is billed and announced on the way. Knows no ranks and allocates nothing.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+
+from octavo.core.batch import DEVICE
+from octavo.core.claims import Claims
+from octavo.core.events import Sink, Stored
+from octavo.core.pool import BlockPool, Entry
+from octavo.core.request import Request
+from octavo.core.spec import Kind
+from octavo.core.table import NOTHING, BlockTable
+
+
+class Publisher:
+    def __init__(
+        self,
+        pool: BlockPool,
+        claims: Claims,
+        *,
+        kinds: tuple[Kind, ...],
+        block_tokens: int,
+        sink: Sink | None,
+    ) -> None:
+        self._pool = pool
+        self._claims = claims
+        self._kinds = kinds
+        self._block = block_tokens
+        self._sink = sink
+
+    def publish(self, request: Request, table: BlockTable) -> None:
+        """Offer the newly full blocks to the index and point the table at the surviving copies."""
+        block = self._block
+        chain = request.chain
+        chain.extend(request.tokens)
+        full = table.stored // block
+        first, end = table.offered, min(full, len(chain.keys))
+        table.offered = full
+        if chain.root is None:
+            return
+        fresh: list[list[Entry]] = [[] for _ in self._kinds]
+        for i in range(first, end):
+            key = chain.keys[i]
+            parent = chain.keys[i - 1] if i else chain.root
+            tokens = array("I", request.tokens[i * block : (i + 1) * block])
+            kept = False
+            for group, blocks in enumerate(table.groups):
+                entry = Entry(key, parent, i, tokens, group)
+                if blocks[i] == NOTHING or not self._parent_published(entry):
+                    continue
+                survivor = self._pool.publish(blocks[i], entry)
+                kept = survivor == blocks[i]
+                if kept:
+                    fresh[group].append(entry)
+                blocks[i] = survivor
+            self._bill(request, (i + 1) * block, kept=kept)
+            self._claims.drop(key, request)
+        self._announce(request, fresh)
+
+    def _parent_published(self, entry: Entry) -> bool:
+        """Closed groups publish only below a published parent: whole prefixes or nothing."""
+        if entry.position == 0 or not self._kinds[entry.group].closed:
+            return True
+        return entry.parent in self._pool.index(entry.group)
+
+    def _bill(self, request: Request, end: int, *, kept: bool) -> None:
+        """Enter a full prompt block on the receipt, with the longest pin that asked for it."""
+        if end <= request.n_prompt:
+            ttls = [pin.ttl_seconds for pin in request.pins if end <= pin.n_tokens]
+            ttl = max(ttls, default=None)
+            request.receipt.take_block(end, self._block, kept=kept, ttl_seconds=ttl)
+
+    def _announce(self, request: Request, fresh: list[list[Entry]]) -> None:
+        if self._sink is None:
+            return
+        for entries in fresh:
+            for run in _unbroken_runs(entries):
+                self._sink(stored_event(run, request.owner))
+
+
+def _unbroken_runs(entries: list[Entry]) -> Iterator[list[Entry]]:
+    """Cut a list of entries where one is not its predecessor's child."""
+    run: list[Entry] = []
+    for entry in entries:
+        if run and run[-1].key != entry.parent:
+            yield run
+            run = []
+        run.append(entry)
+    if run:
+        yield run
+
+
+def stored_event(run: list[Entry], owner: str = "") -> Stored:
+    """One event for blocks of one group, each the child of the one before."""
+    tokens = array("I")
+    for entry in run:
+        tokens.extend(entry.tokens)
+    keys = tuple(entry.key for entry in run)
+    return Stored(keys, run[0].parent, tokens, run[0].group, DEVICE, owner)

@@ -1,0 +1,100 @@
+"""Options: named, bounded, resolved by a pure function."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from octavo.core.config import EngineConfig, Machine, resolve_numerics, resolve_sizes
+from octavo.core.errors import ConfigError
+from octavo.core.policies import exact, max_length, when_empty, whole
+
+MACHINE = Machine(native_bf16=False, available_bytes=1 << 30, threads=2)
+
+
+def test_defaults() -> None:
+    config = EngineConfig.of("smollm2")
+    assert config.cache.block_size == 16
+    assert config.scheduler.max_num_batched_tokens == 2048
+    assert config.scheduler.max_num_seqs == 128
+    assert config.policies().cover is exact
+
+
+def test_policies_follow_options() -> None:
+    config = EngineConfig.of(
+        "m", allocator="max_length", enable_chunked_prefill=False, static_batching=True,
+        share_in_flight=False,
+    )  # fmt: skip
+    policies = config.policies()
+    assert (policies.cover, policies.chunk, policies.admits) == (max_length, whole, when_empty)
+    assert not policies.share_in_flight
+
+
+@pytest.mark.parametrize(
+    ("options", "param", "says"),
+    [
+        ({"max_num_seq": 3}, "max_num_seq", "did you mean max_num_seqs?"),
+        ({"block_size": 0}, "block_size", "at least 1"),
+        ({"block_size": True}, "block_size", "must be int"),
+        ({"block_size": "16"}, "block_size", "must be int"),
+        ({"dtype": "fp4"}, "dtype", "one of auto, float32"),
+        ({"num_blocks": -1}, "num_blocks", "at least 1"),
+        ({"skip_tokenizer_init": 1}, "skip_tokenizer_init", "must be bool"),
+        ({"allocator": "buddy"}, "allocator", "one of paged"),
+    ],
+)
+def test_nonsense_is_refused_by_name(options: dict[str, Any], param: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says.replace("?", r"\?")) as caught:
+        EngineConfig.of("m", **options)
+    assert caught.value.param == param
+
+
+def test_auto_dtype_follows_the_machine() -> None:
+    config = EngineConfig.of("m")
+    assert resolve_numerics(config, MACHINE).model.dtype == "float32"
+    bf16 = Machine(native_bf16=True, available_bytes=1, threads=1)
+    resolved = resolve_numerics(config, bf16)
+    assert (resolved.model.dtype, resolved.cache.kv_cache_dtype) == ("bfloat16", "bfloat16")
+    forced = resolve_numerics(EngineConfig.of("m", dtype="float32"), bf16)
+    assert forced.model.dtype == "float32"
+
+
+def test_more_seats_than_budget_is_refused() -> None:
+    config = EngineConfig.of("m", max_num_seqs=64, max_num_batched_tokens=32)
+    with pytest.raises(ConfigError, match="max_num_seqs must not exceed"):
+        resolve_numerics(config, MACHINE)
+
+
+def test_the_pool_takes_half_of_what_is_left() -> None:
+    config = EngineConfig.of("m", max_num_seqs=100)
+    sized = resolve_sizes(config, MACHINE, block_bytes=1 << 20, max_position=8192)
+    assert sized.cache.num_blocks == 512
+    assert sized.model.max_model_len == 8192
+
+
+def test_the_pool_takes_no_more_than_all_requests_at_full_length() -> None:
+    config = EngineConfig.of("m", max_num_seqs=2, max_model_len=100)
+    sized = resolve_sizes(config, MACHINE, block_bytes=1024, max_position=8192)
+    assert sized.cache.num_blocks == 2 * 7
+    assert sized.cache.kv_cache_memory_bytes == 14 * 1024
+
+
+@pytest.mark.parametrize(
+    ("options", "param"),
+    [
+        ({"max_model_len": 9000}, "max_model_len"),
+        ({"kv_cache_memory_bytes": 10}, "kv_cache_memory_bytes"),
+    ],
+)
+def test_sizes_that_cannot_be_are_refused(options: dict[str, Any], param: str) -> None:
+    config = EngineConfig.of("m", **options)
+    with pytest.raises(ConfigError) as caught:
+        resolve_sizes(config, MACHINE, block_bytes=1024, max_position=8192)
+    assert caught.value.param == param
+
+
+def test_every_option_has_a_help_text_and_a_type() -> None:
+    for option in EngineConfig.options():
+        assert option.help
+        assert option.type.split(" | ")[0] in {"str", "int", "bool"}

@@ -1,0 +1,413 @@
+"""Named situations of the scheduler: who waits, who is preempted, who is refused, who is billed."""
+
+from __future__ import annotations
+
+import pytest
+
+from octavo.core import (
+    Finish,
+    Limits,
+    PinWish,
+    Policies,
+    Request,
+    RowResult,
+    Sliding,
+    StepResult,
+)
+from octavo.core.policies import max_length, when_empty, whole
+from octavo.core.spec import Full
+from tests.core.desk import Desk
+
+
+def test_leader_aborted_the_best_waiter_becomes_the_producer() -> None:
+    desk = Desk(400, budget=512)
+    first, second, third = (desk.add(name, range(1000), max_tokens=3) for name in "abc")
+    desk.step()
+    assert set(desk.rows()) == {"a"}
+    desk.abort(first)
+    desk.step()
+    assert desk.rows()["b"] == (512, 1000)  # what the leader finished survives
+    assert third.table is None
+    desk.run()
+    desk.assert_right(second, third)
+    assert (second.receipt.read, third.receipt.read) == (512, 992)
+    assert first.receipt.written == 512
+    assert desk.runner.computed_tokens == 512 + 488 + 8 + 4
+    desk.assert_empty()
+
+
+def test_producer_aborted_before_its_first_step_leaves_no_claim() -> None:
+    desk = Desk(400)
+    first = desk.add("a", range(1000))
+    desk.abort(first)
+    assert first.receipt.admitted_at is None
+    second = desk.add("b", range(1000))
+    desk.run()
+    desk.assert_right(second)
+    desk.assert_empty()
+
+
+def test_pool_full_of_pins_yields_to_a_lone_request_oldest_first() -> None:
+    desk = Desk(100)
+    for i in range(5):
+        start = i * 1000
+        wish = PinWish(f"pin {i}", 160, 300.0)
+        desk.add(f"p{i}", range(start, start + 160), max_tokens=1, pins=(wish,))
+        desk.run()
+    assert desk.cache.pins.blocks == 50
+    request = desk.add("big", range(50_000, 50_000 + 1100), max_tokens=3)
+    desk.run()
+    desk.assert_right(request)
+    assert "pin 0" not in desk.cache.pins
+    assert "pin 1" not in desk.cache.pins
+    assert "pin 4" in desk.cache.pins
+
+
+def test_pinned_blocks_survive_pressure_and_expire() -> None:
+    desk = Desk(60)
+    wish = PinWish("system", 320, 50.0)
+    desk.add("a", range(320), max_tokens=1, pins=(wish,))
+    desk.run()
+    for i in range(4):
+        desk.add(f"noise {i}", range(10_000 * (i + 1), 10_000 * (i + 1) + 600), max_tokens=1)
+        desk.run()
+    again = desk.add("b", range(320), max_tokens=1)
+    desk.run()
+    assert again.receipt.read == 319
+    desk.cache.tick(1000.0)
+    assert not len(desk.cache.pins)
+    desk.assert_empty()
+
+
+def test_pinned_writes_are_billed_by_their_time_to_live() -> None:
+    desk = Desk(200)
+    short, long = PinWish("short", 320, 300.0), PinWish("long", 160, 3600.0)
+    request = desk.add("a", range(500), max_tokens=1, pins=(short, long))
+    desk.run()
+    receipt = request.receipt
+    assert (receipt.written_1h, receipt.written_5m, receipt.written_implicit) == (160, 160, 176)
+    assert receipt.read + receipt.written + receipt.unkept == 500
+
+
+def test_fork_shares_full_blocks_and_copies_the_partial_tail_once() -> None:
+    desk = Desk(200)
+    leader = desk.add("c0", range(1030), max_tokens=20)
+    children = [
+        desk.add(f"c{i}", range(1030), max_tokens=20, source=leader, choice=i) for i in (1, 2, 3)
+    ]
+    desk.step()
+    assert set(desk.rows()) == {"c0"}
+    desk.step()
+    batch = desk.batches[-1]
+    assert [move.n_tokens for move in batch.moves] == [6, 6, 6]
+    assert desk.rows()["c1"] == (1029, 1030)  # one read-only token for its own logits
+    assert desk.cache.pool.shared == 64
+    assert desk.cache.pool.total - desk.cache.pool.available == 64 + 4
+    desk.run()
+    desk.assert_right(leader, *children)
+    assert desk.runner.computed_tokens == 1030 + 3 + 4 * 19
+    assert [child.receipt.copied_blocks for child in children] == [1, 1, 1]
+    assert desk.scheduler.totals.prefix_query_tokens == 1030  # a fork asks nothing of the index
+
+
+def test_fork_works_with_the_prefix_cache_off() -> None:
+    desk = Desk(200)
+    leader = desk.add("c0", range(1030), max_tokens=20, cached=False)
+    child = desk.add("c1", range(1030), max_tokens=20, source=leader, choice=1, cached=False)
+    desk.run()
+    desk.assert_right(leader, child)
+    assert desk.runner.computed_tokens == 1030 + 1 + 2 * 19
+    assert desk.cache.pool.free == 200
+
+
+def test_fork_whose_leader_is_gone_matches_the_index() -> None:
+    desk = Desk(200)
+    leader = desk.add("c0", range(1030), max_tokens=1)
+    child = desk.add("c1", range(1030), max_tokens=3, source=leader, choice=1)
+    desk.run()
+    desk.assert_right(leader, child)
+    assert child.receipt.read == 1024
+
+
+def test_more_choices_than_seats_run_in_waves() -> None:
+    desk = Desk(100, seqs=2)
+    leader = desk.add("c0", range(40), max_tokens=3)
+    children = [
+        desk.add(f"c{i}", range(40), max_tokens=3, source=leader, choice=i) for i in range(1, 7)
+    ]
+    desk.run()
+    desk.assert_right(leader, *children)
+
+
+def test_fork_and_dedup_in_one_step() -> None:
+    """A child forks a leader in the step in which the leader's own copy of a block is given up."""
+    desk = Desk(200, policies=Policies(share_in_flight=False))
+    other, leader = (desk.add(name, range(64), max_tokens=40) for name in ("other", "c0"))
+    while leader.computed < 79:
+        desk.step()
+    assert leader.table is not None
+    assert other.table is not None
+    duplicate = leader.table.groups[0][4]
+    child = desk.add("c1", range(64), max_tokens=40, source=leader, choice=1)
+    desk.step()
+    assert desk.rows()["c1"] == (63, 64)
+    assert leader.table.groups[0][4] == other.table.groups[0][4] != duplicate
+    desk.run()
+    desk.assert_right(other, leader, child)
+    desk.assert_empty()
+
+
+def test_two_requests_completing_one_key_in_one_step_keep_one_block() -> None:
+    desk = Desk(40, budget=128, policies=Policies(share_in_flight=False))
+    a, b = desk.add("a", range(32), max_tokens=4), desk.add("b", range(32), max_tokens=4)
+    desk.step()
+    assert a.table is not None
+    assert b.table is not None
+    assert list(a.table.groups[0][:2]) == list(b.table.groups[0][:2])
+    stored = [key for event in desk.events if hasattr(event, "keys") for key in event.keys]
+    assert len(stored) == len(set(stored)) == 2  # no event for the duplicate
+    desk.run()
+    desk.assert_right(a, b)
+    desk.assert_empty()
+
+
+def test_request_larger_than_the_pool_is_refused_at_once_with_the_arithmetic() -> None:
+    desk = Desk(10)
+    refusal = desk.scheduler.add(desk.request("a", range(161)), 0.0)
+    assert refusal is not None
+    assert str(refusal) == "needs 11 blocks, 10 of 10 are available"
+    assert not desk.scheduler.busy
+
+
+def test_length_is_clamped_to_the_pool_and_ends_at_the_wall() -> None:
+    desk = Desk(10)
+    request = desk.add("a", range(150), max_tokens=1000)
+    desk.run()
+    assert request.finish is Finish.LENGTH
+    assert len(request.tokens) == 161  # 160 slots, and the last token needs none
+
+
+def test_prompt_that_exactly_fills_the_pool_runs() -> None:
+    desk = Desk(10)
+    request = desk.add("a", range(160), max_tokens=5)
+    desk.run()
+    assert (len(request.tokens), request.finish) == (161, Finish.LENGTH)
+
+
+def test_preemption_takes_the_last_in_rank_and_it_catches_up() -> None:
+    desk = Desk(12)
+    first = desk.add("a", range(80), max_tokens=60)
+    second = desk.add("b", range(1000, 1080), max_tokens=60)
+    desk.run()
+    desk.assert_right(first, second)
+    assert first.receipt.preemptions == 0
+    assert second.receipt.preemptions >= 1
+    assert second.receipt.recomputed > 0
+    assert desk.scheduler.totals.preemptions == second.receipt.preemptions
+
+
+def test_the_first_in_rank_is_never_preempted_and_nothing_starves() -> None:
+    desk = Desk(16, seqs=8, budget=64)
+    requests = [desk.add(f"{i}", range(1000 * i, 1000 * i + 60), max_tokens=80) for i in range(8)]
+    desk.run()
+    desk.assert_right(*requests)
+    assert requests[0].receipt.preemptions == 0
+
+
+def test_better_priority_preempts_a_running_worse_one_and_ties_do_not() -> None:
+    desk = Desk(12)
+    low = desk.add("low", range(160), max_tokens=20, priority=5)
+    desk.step()
+    same = desk.add("same", range(2000, 2100), max_tokens=2, priority=5)
+    desk.step()
+    assert low.table is not None
+    assert same.table is None
+    high = desk.add("high", range(1000, 1100), max_tokens=2, priority=0)
+    desk.step()
+    assert set(desk.rows()) == {"high"}
+    desk.run()
+    desk.assert_right(low, same, high)
+    assert high.receipt.finished_at < low.receipt.finished_at  # type: ignore[operator]
+
+
+def test_nobody_waits_for_a_worse_priority() -> None:
+    desk = Desk(400, budget=512)
+    desk.add("slow", range(1000), priority=9)
+    desk.step()
+    desk.add("urgent", range(1000), priority=0, max_tokens=1)
+    desk.step()
+    assert desk.rows()["urgent"][0] == 512
+
+
+def test_decode_goes_first_and_prefill_takes_the_rest() -> None:
+    desk = Desk(3000, budget=512)
+    streams = [desk.add(f"s{i}", range(i, i + 20), max_tokens=100) for i in range(8)]
+    desk.step()
+    desk.add("long", range(100_000, 132_000), max_tokens=1)
+    for _ in range(20):
+        desk.step()
+        assert all(desk.rows()[stream.id][1] - desk.rows()[stream.id][0] == 1 for stream in streams)
+        assert sum(end - start for start, end in desk.rows().values()) == 512
+
+
+def test_static_batching_admits_only_into_an_empty_house() -> None:
+    desk = Desk(100, policies=Policies(admits=when_empty))
+    first = desk.add("a", range(20), max_tokens=6)
+    desk.step()
+    second = desk.add("b", range(50, 70), max_tokens=2)
+    desk.step()
+    assert second.table is None
+    desk.run()
+    assert second.receipt.admitted_at >= first.receipt.finished_at  # type: ignore[operator]
+
+
+def test_whole_prompts_refuse_what_no_step_can_hold() -> None:
+    desk = Desk(100, budget=128, policies=Policies(chunk=whole))
+    assert desk.scheduler.add(desk.request("a", range(129)), 0.0) is not None
+    request = desk.add("b", range(100), max_tokens=400)
+    desk.run()
+    assert len(request.tokens) == 129
+
+
+def test_reserving_fits_fewer_requests_than_paging() -> None:
+    def running(policies: Policies) -> int:
+        desk = Desk(64, policies=policies)
+        for i in range(20):
+            desk.add(f"{i}", range(100 * i, 100 * i + 32), max_tokens=225)
+        desk.step()
+        return len(desk.scheduler.running)
+
+    assert (running(Policies()), running(Policies(cover=max_length))) == (20, 4)
+
+
+def test_a_row_error_ends_that_request_only() -> None:
+    desk = Desk(100)
+    bad, good = desk.add("bad", range(20)), desk.add("good", range(100, 120), max_tokens=3)
+    batch = desk.scheduler.schedule(0.0)
+    results = list(desk.runner.run(batch).rows)
+    results[0] = RowResult(error="logits are not finite")
+    deltas = desk.scheduler.update(batch, StepResult(results), 0.5)
+    desk.scheduler.check()
+    assert [(d.request.id, d.finish) for d in deltas] == [("bad", Finish.ERROR), ("good", None)]
+    assert bad.receipt.written == 0
+    desk.run()
+    desk.assert_right(good)
+    desk.assert_empty()
+
+
+def test_a_failed_step_ends_what_ran_keeps_what_waits_and_publishes_nothing() -> None:
+    desk = Desk(100, seqs=1)
+    ran, waits = desk.add("ran", range(40)), desk.add("waits", range(40))
+    desk.scheduler.schedule(0.0)
+    deltas = desk.scheduler.fail("out of luck", 0.5)
+    assert [(d.request, d.finish) for d in deltas] == [(ran, Finish.ERROR)]
+    desk.scheduler.check()
+    assert desk.cache.pool.free == 100
+    desk.run()
+    desk.assert_right(waits)
+
+
+def test_a_stop_token_inside_accepted_drafts_truncates() -> None:
+    desk = Desk(100)
+    request = desk.add("a", range(20), max_tokens=30)
+    desk.step()
+    answer = desk.expected(request)
+    request.limits = Limits(30, frozenset([answer[2]]))
+    request.drafts = tuple(answer[1:6])
+    (delta,) = desk.step()
+    assert list(delta.tokens) == answer[1:3]
+    assert delta.finish is Finish.STOP
+    desk.assert_empty()
+
+
+def test_rejected_drafts_are_neither_kept_nor_published() -> None:
+    desk = Desk(100)
+    request = desk.add("a", range(15), max_tokens=30)
+    desk.step()
+    right = desk.expected(request)
+    request.drafts = (right[1], (right[2] + 1) % 50, 3, 4)
+    desk.step()
+    assert len(request.tokens) == 15 + 3
+    assert request.computed == 17
+    assert request.table is not None
+    assert len(request.table) == 2
+    assert not desk.cache.pool.is_published(request.table.groups[0][1])
+    desk.run()
+    desk.assert_right(request)
+
+
+def test_prompt_scores_on_a_warm_cache_share_blocks_and_recompute_all() -> None:
+    desk = Desk(200)
+    desk.add("a", range(1024), max_tokens=1)
+    desk.run()
+    scored = desk.add("b", range(1024), max_tokens=2, scored=0)
+    desk.step()
+    (row,) = desk.batches[-1].rows
+    assert (row.start, row.end, row.write_from, row.logits_from) == (0, 1024, 1024, 0)
+    desk.run()
+    assert (scored.receipt.read, scored.receipt.written, scored.receipt.unkept) == (0, 0, 1024)
+    desk.assert_right(scored)
+
+
+def test_sliding_group_gives_blocks_back_and_hits_by_its_window() -> None:
+    desk = Desk(200, kinds=(Full(), Sliding(64)), budget=128)
+    request = desk.add("a", range(640), max_tokens=2)
+    for _ in range(5):
+        desk.step()
+    assert request.table is not None
+    full, sliding = request.table.groups
+    assert 0 not in full
+    assert list(sliding).count(0) == (640 - 64 + 1) // 16
+    desk.run()
+    again = desk.add("b", [*range(640), 9, 9, 9], max_tokens=2)
+    desk.step()
+    assert desk.rows()["b"][0] == 640
+    desk.run()
+    desk.assert_right(request, again)
+    desk.assert_empty()
+
+
+def test_window_smaller_pool_runs_prompts_longer_than_the_pool() -> None:
+    desk = Desk(24, kinds=(Sliding(64),), budget=64, seqs=8)
+    request = desk.add("a", range(2000), max_tokens=5)
+    desk.run()
+    desk.assert_right(request)
+
+
+def test_seats_are_stable_while_running_and_announced_when_given_up() -> None:
+    desk = Desk(100, seqs=3)
+    a = desk.add("a", range(20), max_tokens=2)
+    b = desk.add("b", range(100, 120), max_tokens=6)
+    desk.step()
+    seats = {row.request.id: row.seat for row in desk.batches[-1].rows}
+    desk.step()
+    assert a.finish is not None
+    c = desk.add("c", range(200, 220), max_tokens=3)
+    desk.step()
+    rows = {row.request.id: row.seat for row in desk.batches[-1].rows}
+    assert rows["b"] == seats["b"]
+    assert desk.batches[-1].vacated == [seats["a"]]
+    desk.run()
+    desk.assert_right(b, c)
+
+
+def test_block_seconds_count_every_holder() -> None:
+    desk = Desk(100)
+    request = desk.add("a", range(32), max_tokens=4)
+    desk.run()
+    # 2 blocks for the first step of 1 s, 3 for the 2.5 s after it: steps start at 0, 1, 2, 3
+    # and results arrive half a second later.
+    assert request.receipt.block_seconds == pytest.approx(2 * 1 + 3 * 2.5)
+    assert request.receipt.peak_blocks == 3
+
+
+def test_abort_of_a_waiting_and_of_a_running_request_frees_everything() -> None:
+    desk = Desk(100, seqs=1)
+    running: Request = desk.add("a", range(500), max_tokens=50)
+    waiting = desk.add("b", range(500, 600), max_tokens=50)
+    desk.step()
+    desk.abort(waiting)
+    desk.abort(running)
+    desk.abort(running)
+    assert not desk.scheduler.busy
+    desk.assert_empty()

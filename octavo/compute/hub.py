@@ -1,0 +1,105 @@
+"""From what the user calls a model to a path here. Owns aliases, the cache and the hub rules.
+
+Knows no formats beyond which files are fetched: weights as safetensors and the texts beside them,
+never pickles and never code.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from pathlib import Path
+
+from octavo.compute.packaged_model import SMOLLM2, fetch
+from octavo.compute.progress import Progress, TerminalProgress
+from octavo.core.errors import ModelFileError, ModelNotFound
+
+DEFAULT_MODEL = "smollm2"
+ALIASES = {"smollm2": SMOLLM2}
+HUB_FILES = (
+    "config.json",
+    "generation_config.json",
+    "model.safetensors",
+    "model-*-of-*.safetensors",
+    "model.safetensors.index.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "tokenizer.model",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "chat_template.json",
+    "*.jinja",
+)
+# The patterns above match across folders; only the top one counts.
+_NEVER = ("*/*", "*.bin", "*.py")
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
+
+
+def resolve(model: str, *, progress: Progress | None = None) -> Path:
+    """Path of a checkpoint folder or .gguf file for `model`, fetched first where that is needed.
+
+    `model` is an alias, the path of a folder or of a .gguf file, or a hub id (owner/name), tried in
+    this order. An alias that is in the cache needs no network, a hub id only asks what is newest.
+    Raises ModelNotFound.
+    """
+    progress = progress or TerminalProgress()
+    alias = ALIASES.get(model)
+    if alias is not None:
+        return fetch(alias, cache_folder() / "models", progress=progress)
+    path = Path(model).expanduser()
+    if model and path.exists():
+        if path.is_file() and path.suffix != ".gguf":
+            raise ModelFileError(f"{path.name}: give a .gguf file or a folder with safetensors")
+        return path
+    if _HUB_ID.fullmatch(model) and ".." not in model and not model.endswith(".gguf"):
+        return _from_hub(model, progress)
+    near = difflib.get_close_matches(model, ALIASES, n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    raise ModelNotFound(
+        f"{model[:200]!a}: {hint}Give an alias ({', '.join(ALIASES)}), a folder with safetensors, "
+        "a .gguf file or a hub id (owner/name)"
+    )
+
+
+def cache_folder() -> Path:
+    """`$OCTAVO_CACHE`, else `$XDG_CACHE_HOME/octavo`, else `~/.cache/octavo`."""
+    own = os.environ.get("OCTAVO_CACHE")
+    if own:
+        return Path(own).expanduser()
+    shared = os.environ.get("XDG_CACHE_HOME")
+    return (Path(shared) if shared else Path.home() / ".cache") / "octavo"
+
+
+def _from_hub(hub_id: str, progress: Progress) -> Path:
+    """Snapshot of a hub repository; its own cache answers when the network does not."""
+    from httpx import HTTPError
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HFValidationError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+    )
+
+    try:
+        with progress.stage(f"Fetching {hub_id}", total_bytes=None):
+            return Path(
+                snapshot_download(
+                    hub_id, allow_patterns=list(HUB_FILES), ignore_patterns=list(_NEVER)
+                )
+            )
+    except GatedRepoError as error:
+        reason = "its licence must be accepted on its hub page, then set HF_TOKEN"
+        raise ModelNotFound(f"{hub_id}: {reason}") from error
+    except (RepositoryNotFoundError, HFValidationError) as error:
+        reason = "the hub has no such model, or it is private: check the id or set HF_TOKEN"
+        raise ModelNotFound(f"{hub_id}: {reason}") from error
+    except (LocalEntryNotFoundError, HTTPError, OSError) as error:
+        reason = (
+            "the hub did not answer and the model is not in its cache: check the network, or give "
+            f"the path of a folder or .gguf file, or use {DEFAULT_MODEL}"
+        )
+        raise ModelNotFound(f"{hub_id}: {reason}") from error

@@ -1,0 +1,112 @@
+"""Rotary position embedding: angle tables and the rotation. Knows no layers and no cache."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from octavo.core.errors import ConfigError, ModelFileError
+from octavo.core.model_config import Llama3Scaling, RopeConfig
+
+MOST_POSITIONS = 1 << 24  # float32 counts integers exactly up to here
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """Cosines and signed sines of one step's positions: float32 [tokens, 1, dim] each.
+
+    The first half of `sin` is negated, so that one multiply-add with the swapped halves rotates.
+    """
+
+    cos: torch.Tensor
+    sin: torch.Tensor
+
+    def apply(self, x: torch.Tensor) -> torch.Tensor:
+        """Rotate x [tokens, heads, head_dim] in float32; dims past `dim` pass through.
+
+        Pairs are (i, i + dim/2): out_i = x_i cos - x_j sin, out_j = x_j cos + x_i sin.
+        """
+        dim = self.cos.shape[-1]
+        turned = (x if dim == x.shape[-1] else x[..., :dim]).float()
+        out = torch.addcmul(turned * self.cos, turned.roll(dim // 2, -1), self.sin).to(x.dtype)
+        return out if dim == x.shape[-1] else torch.cat((out, x[..., dim:]), dim=-1)
+
+
+class RopeTable:
+    """cos and sin of every position below `n_positions`, float32 [n_positions, dim]."""
+
+    def __init__(
+        self, config: RopeConfig, n_positions: int, *, device: torch.device | str = "cpu"
+    ) -> None:
+        if not 1 <= n_positions <= MOST_POSITIONS:
+            raise ConfigError(
+                f"max_model_len must be in [1, {MOST_POSITIONS}]; got {n_positions}",
+                param="max_model_len",
+            )
+        # The product is taken in float32, as in the training code of the models served here.
+        positions = torch.arange(n_positions, dtype=torch.float32)
+        angles = torch.outer(positions, inverse_frequencies(config))
+        cos, sin = angles.cos(), angles.sin()
+        self.n_positions = n_positions
+        self._cos = torch.cat((cos, cos), dim=-1).to(device)
+        self._sin = torch.cat((-sin, sin), dim=-1).to(device)
+
+    def at(self, positions: torch.Tensor) -> Rotation:
+        """Rows for int64 `positions` [tokens]; gathered once per step, shared by all layers."""
+        return Rotation(
+            self._cos.index_select(0, positions).unsqueeze(1),
+            self._sin.index_select(0, positions).unsqueeze(1),
+        )
+
+
+def inverse_frequencies(config: RopeConfig) -> torch.Tensor:
+    """theta^(-2i/dim) for i < dim/2, float32, with the model's scaling or divisors applied."""
+    dim = config.dim
+    if dim < 2 or dim % 2 or not (math.isfinite(config.theta) and config.theta > 0):
+        raise ModelFileError(
+            f"rope needs an even dimension and a positive base; got dim {dim}, "
+            f"rope_theta {config.theta}",
+            param="rope_theta",
+        )
+    if config.scaling is not None and config.freq_factors is not None:
+        raise ModelFileError(
+            "rope_scaling and a tensor of frequency factors exclude each other: the factors are "
+            "that scaling, worked out",
+            param="rope_scaling",
+        )
+    exponents = torch.arange(0, dim, 2, dtype=torch.float32) / dim
+    frequencies = 1.0 / (config.theta**exponents)
+    if config.scaling is not None:
+        return _llama3(frequencies, config.scaling)
+    if config.freq_factors is not None:
+        return frequencies / _checked_factors(config.freq_factors, dim // 2)
+    return frequencies
+
+
+def _llama3(frequencies: torch.Tensor, scaling: Llama3Scaling) -> torch.Tensor:
+    """Divide low frequencies by `factor`, keep high ones, blend linearly in original/wavelength.
+
+    Source: the Llama 3.1 model card's rope_scaling fields.
+    """
+    low, high = scaling.low_freq_factor, scaling.high_freq_factor
+    values = (scaling.factor, low, high, float(scaling.original_max_position))
+    if not all(math.isfinite(value) and value > 0 for value in values) or high <= low:
+        raise ModelFileError(
+            "rope_scaling needs positive factor, low_freq_factor < high_freq_factor and "
+            "original_max_position_embeddings",
+            param="rope_scaling",
+        )
+    turns = scaling.original_max_position * frequencies / (2 * math.pi)
+    kept = ((turns - low) / (high - low)).clamp(0.0, 1.0)
+    return frequencies * (kept + (1.0 - kept) / scaling.factor)
+
+
+def _checked_factors(factors: tuple[float, ...], wanted: int) -> torch.Tensor:
+    if len(factors) != wanted or not all(math.isfinite(f) and f > 0 for f in factors):
+        raise ModelFileError(
+            f"rope frequency factors must be {wanted} positive numbers; got {len(factors)}",
+            param="rope_freqs",
+        )
+    return torch.tensor(factors, dtype=torch.float32)

@@ -1,0 +1,71 @@
+"""The pool's layout and its two ways of changing blocks outside attention."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from octavo.compute.kv_pool import KEY, VALUE, KVPool
+from octavo.core.batch import DEVICE, Move, Place
+from octavo.core.spec import Full, Group, KVSpec
+
+GROUP = Group(Full(), (0, 1, 2), 2, 4, "float32")
+
+
+def moved(src: int, dst: int, n_tokens: int) -> Move:
+    return Move(Place(DEVICE, src), Place(DEVICE, dst), n_tokens)
+
+
+@pytest.fixture
+def pool() -> KVPool:
+    pool = KVPool(GROUP, 5, block_tokens=8)
+    pool.tensor.copy_(torch.arange(pool.tensor.numel()).view(pool.tensor.shape))
+    return pool
+
+
+def test_a_block_of_all_layers_is_one_extent_of_the_size_the_spec_says(pool: KVPool) -> None:
+    block = pool.tensor[3]
+    assert block.is_contiguous()
+    assert block.numel() * block.element_size() == KVSpec((GROUP,), 8).block_bytes
+    assert pool.tensor.shape == (6, 3, 2, 2, 8, 4)
+
+
+def test_it_starts_finite() -> None:
+    assert not KVPool(GROUP, 5, block_tokens=8).tensor.any()
+
+
+def test_rows_name_the_same_memory_for_every_layer(pool: KVPool) -> None:
+    for layer in range(3):
+        for part in (KEY, VALUE):
+            for block, head in ((1, 0), (4, 1), (5, 1)):
+                row = block * pool.head_rows_per_block + head
+                wanted = pool.tensor[block, layer, part, head]
+                assert torch.equal(pool.head_rows(layer, part)[row], wanted.flatten())
+                slots = pool.slot_rows(layer, part)[row * 8 : row * 8 + 8]
+                assert torch.equal(slots, wanted)
+
+
+def test_moves_copy_the_first_tokens_in_order_and_clear_the_rest(pool: KVPool) -> None:
+    before = pool.tensor.clone()
+    pool.move([moved(1, 2, 3), moved(2, 4, 2), moved(5, 3, 8)])
+    assert torch.equal(pool.tensor[2][..., :3, :], before[1][..., :3, :])
+    assert not pool.tensor[2][..., 3:, :].any()
+    assert torch.equal(pool.tensor[4][..., :2, :], before[1][..., :2, :])
+    assert not pool.tensor[4][..., 2:, :].any()
+    assert torch.equal(pool.tensor[3], before[5])
+    assert torch.equal(pool.tensor[[0, 1, 5]], before[[0, 1, 5]])
+
+
+def test_wipe_clears_those_blocks_only(pool: KVPool) -> None:
+    before = pool.tensor.clone()
+    pool.wipe([2, 5])
+    assert not pool.tensor[[2, 5]].any()
+    assert torch.equal(pool.tensor[[0, 1, 3, 4]], before[[0, 1, 3, 4]])
+
+
+@pytest.mark.parametrize("move", [moved(0, 1, 1), moved(1, 0, 1), moved(1, 6, 1), moved(1, 2, 9)])
+def test_a_move_outside_the_pool_is_our_bug(pool: KVPool, move: Move) -> None:
+    before = pool.tensor.clone()
+    with pytest.raises(AssertionError):
+        pool.move([move])
+    assert torch.equal(pool.tensor, before)

@@ -1,8 +1,8 @@
 """The deciding half of Octavo: standard library only, no clock and no I/O of its own.
 
-Read it in this order: `keys` and `spec` (what a block is), `pool`, `table`, `claims` and `pins` (who
-holds it), `match`, `publisher` and `cache` (how it is shared), `request`, `receipt` and `roster` (who
-asks), `batch` and `policies`, `scheduler` (who goes next), `loop` (the heartbeat).
+Read it in this order: `keys` and `spec` (what a block is), `pool`, `table`, `claims` and `pins`
+(who holds it), `match`, `publisher` and `cache` (how it is shared), `request`, `receipt` and
+`roster` (who asks), `batch` and `policies`, `scheduler` (who goes next), `loop` (the heartbeat).
 """
 
 from octavo.core.batch import Batch, Delta, Row, RowResult, Runner, StepResult

@@ -23,6 +23,8 @@ from octavo.core.policies import (
 from octavo.core.spec import DTYPE_BYTES
 
 ALLOCATORS = {"paged": exact, "max_length": max_length, "power_of_two": power_of_two}
+MOST_OF_ANYTHING = 1 << 48
+_MOST = {"threads": 1024, "block_size": 1 << 16, "max_num_seqs": 1 << 16}
 
 
 def _option(default: Any, text: str, *, choices: tuple[str, ...] = ()) -> Any:
@@ -163,6 +165,9 @@ def _check(option: Option, value: Any) -> None:
         raise ConfigError(f"{option.name} must be {option.type}", param=option.name)
     if expected is int and value < 1:
         raise ConfigError(f"{option.name} must be at least 1, not {value}", param=option.name)
+    if expected is int and value > _MOST.get(option.name, MOST_OF_ANYTHING):
+        most = _MOST.get(option.name, MOST_OF_ANYTHING)
+        raise ConfigError(f"{option.name} must be at most {most}", param=option.name)
     if option.choices and value not in option.choices:
         choices = ", ".join(option.choices)
         raise ConfigError(f"{option.name} must be one of {choices}", param=option.name)
@@ -209,6 +214,12 @@ def resolve_sizes(
             param="kv_cache_memory_bytes",
         )
     memory = num_blocks * block_bytes
+    if memory > machine.available_bytes:
+        raise ConfigError(
+            f"{num_blocks} KV blocks of {block_bytes} B take {memory} B and only "
+            f"{machine.available_bytes} B are available; lower num_blocks or block_size",
+            param="num_blocks",
+        )
     return replace(
         config,
         model=replace(model, max_model_len=max_len),

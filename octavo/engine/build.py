@@ -1,0 +1,244 @@
+"""The one place that wires a config to core, model and tokenizer. Owns start-up and its sizing.
+
+Everything slow or large happens here, in order: find the files, load the weights, size the pool.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import octavo
+from octavo.compute.attention import AttentionShape, Selection, select
+from octavo.compute.hub import resolve
+from octavo.compute.kv_pool import KVPool
+from octavo.compute.progress import NoProgress, Progress
+from octavo.compute.weights import WeightSource, open_source
+from octavo.core.cache import KVCache
+from octavo.core.config import EngineConfig, Machine, resolve_numerics, resolve_sizes
+from octavo.core.errors import ConfigError
+from octavo.core.events import Sink
+from octavo.core.loop import Loop
+from octavo.core.model_config import ModelConfig
+from octavo.core.scheduler import Scheduler
+from octavo.core.spec import KVSpec
+from octavo.engine.engine import Engine
+from octavo.engine.machine import available_bytes, usable_threads
+from octavo.engine.prepare import Preparer
+from octavo.engine.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from octavo.compute.runner import Observer
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineInfo:
+    """What an engine chose at its start. Tokens, blocks and bytes as the names say."""
+
+    model: str
+    source: str
+    dtype: str
+    kv_cache_dtype: str
+    device: str
+    backend: str
+    not_taken: tuple[str, ...]
+    threads: int
+    num_blocks: int
+    block_tokens: int
+    capacity_tokens: int
+    bytes_per_token: int
+    max_model_len: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    memory_note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    engine: Engine
+    info: EngineInfo
+
+
+def build(
+    config: EngineConfig,
+    *,
+    progress: Progress | None = None,
+    sink: Sink | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    observer: Observer | None = None,
+) -> Built:
+    """Load a model and make an engine. Raises ConfigError, ModelNotFound or ModelFileError.
+
+    `observer` sees the rows that sample and their logits float32 [rows, vocab], in every step.
+    """
+    import torch
+
+    from octavo.compute.dtypes import DTYPES
+    from octavo.compute.load import load_decoder
+    from octavo.compute.runner import ModelRunner
+
+    progress = NoProgress() if progress is None else progress
+    config = resolve_numerics(config, _machine(config.model.device))
+    path = resolve(config.model.model, progress=progress)
+    source = open_source(path)
+    shape = source.config()
+    tokenizer = _tokenizer(path, skip=config.model.skip_tokenizer_init)
+    torch.set_num_threads(config.model.threads or 1)
+    max_len = min(config.model.max_model_len or shape.max_position, shape.max_position)
+    with progress.stage(f"Loading {path.name}", total_bytes=source.total_bytes()) as advance:
+        decoder = load_decoder(
+            source,
+            dtype=DTYPES[config.model.dtype],
+            device=config.model.device,
+            n_positions=max_len,
+            progress=lambda done, total: advance(source.total_bytes() * done // total),
+        )
+    spec = shape.kv_spec(config.cache.kv_cache_dtype, config.cache.block_size)
+    config = resolve_sizes(
+        config,
+        _machine(config.model.device),
+        block_bytes=spec.block_bytes,
+        max_position=shape.max_position,
+    )
+    selection = _select(config, shape)
+    pool = KVPool(
+        spec.groups[0],
+        config.cache.num_blocks or 0,
+        block_tokens=spec.block_tokens,
+        device=config.model.device,
+    )
+    backend = selection.kind(pool, _attention_shape(config, shape))
+    runner = ModelRunner(decoder, pool, backend=backend, observer=observer)
+    loop = Loop(_scheduler(config, spec, sink), runner, clock)
+    engine = Engine(
+        loop,
+        preparer=_preparer(config, shape, tokenizer),
+        tokenizer=tokenizer,
+        namespace=_namespace(config, source) if config.cache.enable_prefix_caching else None,
+        max_live=config.scheduler.max_num_seqs + config.scheduler.max_num_queued_reqs,
+    )
+    return Built(engine, _info(config, spec, selection, path=path, engine=engine))
+
+
+def _machine(device: str) -> Machine:
+    import torch
+
+    from octavo.compute.dtypes import resolve_dtype
+
+    try:
+        chosen = torch.device(device)
+        torch.ones(1, device=chosen).item()  # a device can be known by name and not be there
+    except (RuntimeError, AssertionError, ImportError):
+        raise ConfigError(
+            f"device {device[:40]!a} is not one that torch can use here; use cpu", param="device"
+        ) from None
+    free = torch.cuda.mem_get_info(chosen)[0] if chosen.type == "cuda" else available_bytes()
+    return Machine(
+        native_bf16=resolve_dtype("auto", chosen) is torch.bfloat16,
+        available_bytes=free,
+        threads=usable_threads(),
+    )
+
+
+def _tokenizer(path: Path, *, skip: bool) -> Tokenizer | None:
+    if skip:
+        return None
+    if path.is_dir():
+        from octavo.engine.hf_tokenizer import from_folder
+
+        return from_folder(path)
+    from octavo.core.gguf_header import read_header
+    from octavo.engine.gguf_tokenizer import from_metadata
+
+    return from_metadata(read_header(path).metadata)
+
+
+def _attention_shape(config: EngineConfig, shape: ModelConfig) -> AttentionShape:
+    return AttentionShape(
+        n_heads=shape.n_heads,
+        kv_heads=shape.kv_heads,
+        head_dim=shape.head_dim,
+        block_tokens=config.cache.block_size,
+        dtype=config.cache.kv_cache_dtype,
+        device=config.model.device,
+    )
+
+
+def _select(config: EngineConfig, shape: ModelConfig) -> Selection:
+    return select(config.model.attention_backend, _attention_shape(config, shape))
+
+
+def _scheduler(config: EngineConfig, spec: KVSpec, sink: Sink | None) -> Scheduler:
+    policies = config.policies()
+    cache = KVCache(
+        spec,
+        config.cache.num_blocks or 0,
+        step_tokens=config.scheduler.max_num_batched_tokens,
+        policies=policies,
+        sink=sink,
+    )
+    return Scheduler(
+        cache,
+        max_num_batched_tokens=config.scheduler.max_num_batched_tokens,
+        max_num_seqs=config.scheduler.max_num_seqs,
+        policies=policies,
+    )
+
+
+def _preparer(config: EngineConfig, shape: ModelConfig, tokenizer: Tokenizer | None) -> Preparer:
+    eos = set(shape.eos_token_ids)
+    if tokenizer is not None:
+        eos |= set(tokenizer.eos_ids)
+    return Preparer(
+        tokenizer,
+        vocab_size=shape.vocab_size,
+        max_model_len=config.model.max_model_len or shape.max_position,
+        eos_token_ids=sorted(eos),
+    )
+
+
+def _namespace(config: EngineConfig, source: WeightSource) -> bytes:
+    """Everything besides tokens that shapes the bytes of K and V."""
+    rope = repr(sorted(asdict(source.config().rope).items())).encode()
+    parts = (
+        source.fingerprint(),
+        config.model.dtype.encode(),
+        config.cache.kv_cache_dtype.encode(),
+        config.model.device.partition(":")[0].encode(),
+        rope,
+        octavo.__version__.encode(),
+    )
+    return b"".join(len(part).to_bytes(8, "little") + part for part in parts)
+
+
+def _info(
+    config: EngineConfig, spec: KVSpec, selection: Selection, *, path: Path, engine: Engine
+) -> EngineInfo:
+    num_blocks = engine.cache.pool.total
+    note = (
+        f"{num_blocks} blocks * {spec.block_tokens} tokens * {spec.bytes_per_token:,} B per token "
+        f"= {num_blocks * spec.block_bytes / MIB:,.0f} MiB"
+    )
+    return EngineInfo(
+        model=config.model.served_model_name or config.model.model,
+        source=str(path),
+        dtype=config.model.dtype,
+        kv_cache_dtype=config.cache.kv_cache_dtype,
+        device=config.model.device,
+        backend=selection.name,
+        not_taken=tuple(f"{name}: {', '.join(why)}" for name, why in selection.refused.items()),
+        threads=config.model.threads or 1,
+        num_blocks=num_blocks,
+        block_tokens=spec.block_tokens,
+        capacity_tokens=engine.cache.capacity_tokens,
+        bytes_per_token=spec.bytes_per_token,
+        max_model_len=config.model.max_model_len or 0,
+        max_num_seqs=config.scheduler.max_num_seqs,
+        max_num_batched_tokens=config.scheduler.max_num_batched_tokens,
+        memory_note=note,
+    )

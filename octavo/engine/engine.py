@@ -1,0 +1,180 @@
+"""The engine: sessions in, chunks out, one step at a time. The same for scripts and for the server.
+
+`prepare` and `submit` may be called from any thread; `step` only from the one that owns the engine.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Sequence
+
+from octavo.core import keys
+from octavo.core.batch import Delta
+from octavo.core.cache import KVCache
+from octavo.core.errors import EngineClosed, NeverFits, Overloaded, RequestError
+from octavo.core.loop import Loop
+from octavo.core.request import Finish, Request
+from octavo.core.scheduler import Scheduler
+from octavo.engine.prepare import Prepared, Preparer
+from octavo.engine.session import Emit, Session
+from octavo.engine.stats import EngineStats
+from octavo.engine.tokenizer import Tokenizer
+from octavo.engine.types import Chunk, GenerateRequest
+
+
+class Engine:
+    """`namespace` names weights and numerics for the block keys; None switches the cache off."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        *,
+        preparer: Preparer,
+        tokenizer: Tokenizer | None,
+        namespace: bytes | None,
+        max_live: int,
+    ) -> None:
+        self._loop = loop
+        self._preparer = preparer
+        self.tokenizer = tokenizer
+        self._namespace = namespace
+        self._max_live = max_live
+        self._sessions: dict[str, Session] = {}
+        self._ids = itertools.count()
+        self._live = 0  # choices accepted and not ended
+        self._closed: str | None = None
+        self._lock = threading.Lock()  # guards the three above
+
+    @property
+    def scheduler(self) -> Scheduler:
+        return self._loop.scheduler
+
+    @property
+    def cache(self) -> KVCache:
+        return self.scheduler.cache
+
+    @property
+    def busy(self) -> bool:
+        return self._loop.busy
+
+    @property
+    def room(self) -> int:
+        """Choices that may still be submitted before the queue is full."""
+        return self._max_live - self._live
+
+    def prepare(self, request: GenerateRequest) -> Prepared:
+        """Validate and tokenise. Raises RequestError, also for what could not even run alone."""
+        prepared = self._preparer.prepare(request)
+        n = prepared.params.n
+        if n > self._max_live:
+            raise RequestError(
+                f"n {n} is more than the {self._max_live} requests that this engine lets run and "
+                "wait; ask for fewer",
+                param="n",
+            )
+        probe = Request("", prepared.tokens, limits=prepared.limits)
+        refusal = self.scheduler.never_fits(probe)
+        if refusal is not None:
+            raise NeverFits(
+                f"the prompt of {probe.n_prompt} tokens can never run here: it {refusal}; shorten "
+                "it, or start the engine with more num_blocks (without chunked prefill, also with "
+                "a larger max_num_batched_tokens)",
+                param="prompt",
+            )
+        return prepared
+
+    def submit(self, prepared: Prepared, emit: Emit) -> Session:
+        """Accept a request. Raises Overloaded when too many wait, EngineClosed after `refuse`."""
+        session = self._session(prepared, emit)
+        n = len(session.requests)
+        with self._lock:
+            if self._closed is not None:
+                raise EngineClosed(self._closed)
+            if self._live + n > self._max_live:
+                raise Overloaded(
+                    f"{self._live} requests are running or waiting and the queue is full; "
+                    "try again later"
+                )
+            self._live += n
+            self._sessions[session.id] = session
+            self._loop.submit(lambda scheduler, now: self._enter(session, scheduler, now))
+        return session
+
+    def refuse(self, reason: str) -> None:
+        """Let nothing in any more. What `submit` accepted before is in `sessions` from here on."""
+        with self._lock:
+            self._closed = self._closed or reason
+
+    def _session(self, prepared: Prepared, emit: Emit) -> Session:
+        root = None
+        if self._namespace is not None:
+            root = keys.root(self._namespace, salt=prepared.salt.encode())
+        return Session(
+            f"req-{next(self._ids)}",
+            prepared,
+            tokenizer=self.tokenizer,
+            root=root,
+            block_tokens=self.cache.block_tokens,
+            emit=lambda chunk: self._pass_on(chunk, emit),
+        )
+
+    def _pass_on(self, chunk: Chunk, emit: Emit) -> None:
+        """Every choice ends with exactly one chunk that says so: here it leaves the count."""
+        if chunk.finish_reason is not None:
+            with self._lock:
+                self._live -= 1
+        emit(chunk)
+
+    def _enter(self, session: Session, scheduler: Scheduler, now: float) -> None:
+        for request in session.requests:
+            refusal = scheduler.add(request, now)
+            assert refusal is None, "what was accepted is refused"
+
+    def cancel(self, session: Session) -> None:
+        """Abort what is left of a session; its blocks are free before the next step. Idempotent."""
+        self._loop.submit(lambda scheduler, now: self._abort(session, scheduler, now))
+
+    def _abort(self, session: Session, scheduler: Scheduler, now: float) -> None:
+        for request in session.requests:
+            scheduler.end(request, Finish.ABORT, now)
+            # A step that was cut short may have ended a request without anybody hearing of it.
+            session.end(request, request.finish or Finish.ABORT)
+        self._forget(session)
+
+    def step(self) -> None:
+        """Run one step and emit what it brought."""
+        for delta in self._loop.step():
+            self._deliver(delta)
+
+    def _deliver(self, delta: Delta) -> None:
+        request = delta.request
+        session = self._sessions[request.owner]
+        if delta.finish is Finish.ERROR:
+            session.end(request, Finish.ERROR, error=str(delta.scores))
+        elif session.take(request, delta.tokens, scores=delta.scores, finish=delta.finish):
+            self.scheduler.end(request, Finish.STOP, self._loop.now())
+            session.end(request, Finish.STOP)
+        self._forget(session)
+
+    def _forget(self, session: Session) -> None:
+        if session.ended:
+            with self._lock:
+                self._sessions.pop(session.id, None)
+
+    def abort_all(self) -> None:
+        """End every session, before the next step."""
+        for session in self.sessions():
+            self.cancel(session)
+
+    def sessions(self) -> Sequence[Session]:
+        """Accepted and not ended. Safe from any thread."""
+        with self._lock:
+            return list(self._sessions.values())
+
+    def clear_cache(self) -> None:
+        """Forget every cached prefix, before the next step."""
+        self._loop.submit(lambda scheduler, now: scheduler.cache.clear())
+
+    def stats(self) -> EngineStats:
+        return EngineStats.of(self.scheduler)

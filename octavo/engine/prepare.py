@@ -1,0 +1,111 @@
+"""From a neutral request to token ids and bounded parameters. Thread-safe: runs off the event loop.
+
+Owns validation, templates and tokenising in their order; knows no queues and no blocks.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from octavo.core.errors import RequestError, Unsupported
+from octavo.core.request import Limits
+from octavo.core.sampling import SamplingParams
+from octavo.engine.chat import ChatFormat
+from octavo.engine.tokenizer import Tokenizer
+from octavo.engine.types import GenerateRequest
+from octavo.engine.validate import (
+    check_length,
+    check_order,
+    check_prompt_ids,
+    check_prompt_text,
+    checked_params,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A request that may enter the engine. `params.seed` is set, `stops` are strings to cut at."""
+
+    id: str
+    prompt: str | None
+    tokens: list[int]
+    params: SamplingParams
+    stops: tuple[str, ...]
+    limits: Limits
+    priority: int
+    salt: str
+
+
+class Preparer:
+    def __init__(
+        self,
+        tokenizer: Tokenizer | None,
+        *,
+        vocab_size: int,
+        max_model_len: int,
+        eos_token_ids: Sequence[int],
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._chat = None if tokenizer is None else ChatFormat(tokenizer)
+        self._vocab_size = vocab_size
+        self._max_model_len = max_model_len
+        self._eos = frozenset(eos_token_ids)
+
+    def prepare(self, request: GenerateRequest) -> Prepared:
+        """Raises RequestError naming the field that is wrong."""
+        params = checked_params(request.params, vocab_size=self._vocab_size)
+        check_order(request.priority, request.salt)
+        tokens = self._tokens(request)
+        check_length(len(tokens), max_model_len=self._max_model_len)
+        stops = tuple(params.stop)
+        if stops and self._tokenizer is None:
+            raise Unsupported("stop strings need a tokenizer; use stop_token_ids", param="stop")
+        room = self._max_model_len - len(tokens)
+        stop_ids = frozenset(params.stop_token_ids)
+        limits = Limits(
+            max_tokens=min(room, params.max_tokens or room),
+            stop_ids=stop_ids if params.ignore_eos else stop_ids | self._eos,
+        )
+        if params.seed is None:
+            params = replace(params, seed=secrets.randbits(63))
+        return Prepared(
+            id=request.id,
+            prompt=request.prompt,
+            tokens=tokens,
+            params=params,
+            stops=stops,
+            limits=limits,
+            priority=request.priority,
+            salt=request.salt,
+        )
+
+    def _tokens(self, request: GenerateRequest) -> list[int]:
+        given = (request.prompt, request.prompt_token_ids, request.messages)
+        if sum(each is not None for each in given) != 1:
+            raise RequestError(
+                "give exactly one of prompt, prompt_token_ids and messages", param="prompt"
+            )
+        if request.prompt_token_ids is not None:
+            if isinstance(request.prompt_token_ids, str | bytes) or not isinstance(
+                request.prompt_token_ids, Sequence
+            ):
+                raise RequestError(
+                    "prompt_token_ids must be a list of token ids", param="prompt_token_ids"
+                )
+            ids = list(request.prompt_token_ids)
+            if len(ids) < self._max_model_len:  # a longer one is refused for its length
+                check_prompt_ids(ids, vocab_size=self._vocab_size)
+            return ids
+        if self._tokenizer is None:
+            raise Unsupported(
+                "this engine runs without a tokenizer (skip_tokenizer_init): give prompt_token_ids",
+                param="prompt",
+            )
+        if request.prompt is not None:
+            check_prompt_text(request.prompt, max_model_len=self._max_model_len)
+            return self._tokenizer.encode(request.prompt)
+        assert request.messages is not None
+        assert self._chat is not None
+        return self._chat.encode(request.messages)

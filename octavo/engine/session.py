@@ -1,0 +1,180 @@
+"""One accepted request: its choices as core requests, and their tokens as text.
+
+Owns text streams, stop strings and usage. Used by the engine thread only; knows no queues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from octavo.core.keys import Key, TokenChain
+from octavo.core.receipt import Receipt
+from octavo.core.request import Finish, Request
+from octavo.core.sampling import TokenScores
+from octavo.engine.detokenize import TextStream
+from octavo.engine.prepare import Prepared
+from octavo.engine.tokenizer import Tokenizer
+from octavo.engine.types import Chunk, TokenLogprob, Usage
+
+Emit = Callable[[Chunk], None]
+
+
+@dataclass(slots=True)
+class _Choice:
+    request: Request
+    text: TextStream | None
+    ended: bool = False
+    stopped_by: int | None = None  # the stop token, if one ended it
+
+    @property
+    def stopped_text(self) -> bool:
+        """Whether a stop string has ended the text."""
+        return self.text is not None and self.text.stopped is not None
+
+
+class Session:
+    """`emit` receives every chunk in order, on the engine thread."""
+
+    def __init__(
+        self,
+        session_id: str,
+        prepared: Prepared,
+        *,
+        tokenizer: Tokenizer | None,
+        root: Key | None,
+        block_tokens: int,
+        emit: Emit,
+    ) -> None:
+        self.id = session_id
+        self.prepared = prepared
+        self._emit = emit
+        self._choices: list[_Choice] = []
+        for i in range(prepared.params.n):
+            request = Request(
+                f"{session_id}-{i}",
+                prepared.tokens,
+                limits=prepared.limits,
+                chain=TokenChain(root, block_tokens),
+                sampling=prepared.params,
+                priority=prepared.priority,
+                owner=session_id,
+                choice=i,
+                source=self._choices[0].request if i else None,
+            )
+            text = TextStream(tokenizer, prepared.stops) if tokenizer is not None else None
+            self._choices.append(_Choice(request, text))
+
+    @property
+    def requests(self) -> list[Request]:
+        """The core's requests, the leader first."""
+        return [choice.request for choice in self._choices]
+
+    @property
+    def ended(self) -> bool:
+        return all(choice.ended for choice in self._choices)
+
+    @property
+    def receipt(self) -> Receipt:
+        """The leader's: it prefilled the prompt."""
+        return self._choices[0].request.receipt
+
+    def take(
+        self,
+        request: Request,
+        tokens: Sequence[int],
+        *,
+        scores: Sequence[TokenScores] | None,
+        finish: Finish | None,
+    ) -> bool:
+        """Turn new tokens into a chunk. True: a stop string was met, and the request must end."""
+        choice = self._choices[request.choice]
+        n_taken, text = _read(choice, tokens)
+        chunk = Chunk(
+            choice=request.choice,
+            text=text,
+            token_ids=tuple(tokens[:n_taken]),
+            logprobs=_logprobs(scores, tokens[:n_taken]),
+        )
+        if finish is None:
+            self._emit(chunk)
+            return choice.stopped_text
+        self.end(request, finish, last=chunk)
+        return False
+
+    def end(
+        self,
+        request: Request,
+        finish: Finish,
+        *,
+        last: Chunk | None = None,
+        error: str | None = None,
+    ) -> None:
+        """Emit a choice's final chunk, once its core request has been closed."""
+        choice = self._choices[request.choice]
+        if choice.ended:
+            return
+        choice.ended = True
+        text = last.text if last is not None else ""
+        stop_reason: str | int | None = choice.stopped_by
+        if choice.text is not None and finish is not Finish.ERROR:
+            text += choice.text.finish()
+            if choice.text.stopped is not None:
+                stop_reason, finish = choice.text.stopped, Finish.STOP
+        self._emit(
+            Chunk(
+                choice=request.choice,
+                text=text,
+                token_ids=last.token_ids if last is not None else (),
+                logprobs=last.logprobs if last is not None else None,
+                finish_reason=finish.value,
+                stop_reason=stop_reason,
+                usage=self._usage() if self.ended else None,
+                receipt=request.receipt,
+                error=error,
+            )
+        )
+
+    def fail(self, reason: str) -> None:
+        """The engine died: end every choice that has not ended."""
+        for request in self.requests:
+            self.end(request, Finish.ERROR, error=reason)
+
+    def _usage(self) -> Usage:
+        requests = self.requests
+        return Usage(
+            prompt_tokens=len(self.prepared.tokens),
+            completion_tokens=sum(len(r.tokens) - r.n_prompt for r in requests),
+            cached_tokens=self.receipt.read,
+        )
+
+
+def _read(choice: _Choice, tokens: Sequence[int]) -> tuple[int, str]:
+    """Push tokens into the choice's text until something stops it: tokens taken, and new text."""
+    pieces: list[str] = []
+    for i, token in enumerate(tokens, start=1):
+        if token in choice.request.limits.stop_ids:
+            choice.stopped_by = token
+            return i, "".join(pieces)
+        if choice.text is not None:
+            pieces.append(choice.text.push(token))
+            if choice.stopped_text:
+                return i, "".join(pieces)
+    return len(tokens), "".join(pieces)
+
+
+def _logprobs(
+    scores: Sequence[TokenScores] | None, tokens: Sequence[int]
+) -> tuple[dict[int, TokenLogprob], ...] | None:
+    if scores is None:
+        return None
+    return tuple(_candidates(score, token) for score, token in zip(scores, tokens, strict=False))
+
+
+def _candidates(score: TokenScores, token: int) -> dict[int, TokenLogprob]:
+    """The chosen token first, then the likeliest ones."""
+    logprob, rank = score.chosen
+    found = {token: TokenLogprob(logprob, rank)}
+    for place, (candidate, value) in enumerate(score.top, start=1):
+        found.setdefault(candidate, TokenLogprob(value, place))
+    return found

@@ -1,0 +1,62 @@
+"""Plain numbers about a running engine, taken in one go. Owns their names; formats nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from octavo.core.scheduler import Scheduler
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineStats:
+    """Since the start, unless it is a state. Tokens and blocks as the names say."""
+
+    running: int
+    waiting: int
+    steps: int
+    requests: int
+    prefix_query_tokens: int
+    prefix_hit_tokens: int
+    computed_tokens: int
+    generated_tokens: int
+    preemptions: int
+    stalls: int
+    evictions: int
+    copied_blocks: int
+    total_blocks: int
+    free_blocks: int
+    cached_blocks: int
+    held_blocks: int
+    shared_blocks: int
+    pinned_blocks: int
+
+    @property
+    def prefix_hit_rate(self) -> float:
+        """Prompt tokens taken from the cache, of those asked for; 0 before the first request."""
+        return self.prefix_hit_tokens / max(1, self.prefix_query_tokens)
+
+    @classmethod
+    def of(cls, scheduler: Scheduler) -> EngineStats:
+        totals, cache = scheduler.totals, scheduler.cache
+        pool = cache.pool
+        free, cached = pool.free, pool.cached
+        return cls(
+            running=len(scheduler.running),
+            waiting=len(scheduler.waiting),
+            steps=totals.steps,
+            requests=totals.requests,
+            prefix_query_tokens=totals.prefix_query_tokens,
+            prefix_hit_tokens=totals.prefix_hit_tokens,
+            computed_tokens=totals.computed_tokens,
+            generated_tokens=totals.generated_tokens,
+            preemptions=totals.preemptions,
+            stalls=totals.stalls,
+            evictions=pool.evictions,
+            copied_blocks=cache.copies,
+            total_blocks=pool.total,
+            free_blocks=free,
+            cached_blocks=cached,
+            held_blocks=pool.total - free - cached,
+            shared_blocks=pool.shared,
+            pinned_blocks=cache.pins.blocks,
+        )

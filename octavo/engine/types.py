@@ -1,0 +1,89 @@
+"""The neutral request and its answers: the only types that front ends and the engine exchange."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from octavo.core.receipt import Receipt
+from octavo.core.sampling import SamplingParams
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerateRequest:
+    """Text or tokens in, with what to do. Exactly one of prompt, prompt_token_ids, messages is set.
+
+    `messages` are chat messages as dicts with role and content, rendered by the model's template.
+    `priority`: lower runs first. `salt` separates cache namespaces. `id` is the caller's own label.
+    """
+
+    prompt: str | None = None
+    prompt_token_ids: Sequence[int] | None = None
+    messages: Sequence[dict[str, Any]] | None = None
+    params: SamplingParams = field(default_factory=SamplingParams)
+    priority: int = 0
+    salt: str = ""
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """One candidate at one position. `rank` 1 is the likeliest."""
+
+    logprob: float
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one request, all choices together. `cached_tokens`: the prompt's cache read."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """What one step added to one choice. `text` is whole characters, never part of a stop string.
+
+    The last chunk of a choice has `finish_reason`; the last chunk of the request also has `usage`.
+    `error` is set when finish_reason is "error". `logprobs`: per token of this chunk, id to
+    TokenLogprob, the chosen token first.
+    """
+
+    choice: int
+    text: str
+    token_ids: tuple[int, ...]
+    logprobs: tuple[dict[int, TokenLogprob], ...] | None = None
+    finish_reason: str | None = None
+    stop_reason: str | int | None = None
+    usage: Usage | None = None
+    receipt: Receipt | None = None
+    error: str | None = None
+
+
+@dataclass(slots=True)
+class Completion:
+    """One choice, whole."""
+
+    index: int
+    text: str
+    token_ids: list[int]
+    finish_reason: str | None
+    stop_reason: str | int | None = None
+    logprobs: list[dict[int, TokenLogprob]] | None = None
+    receipt: Receipt | None = None
+
+
+@dataclass(slots=True)
+class Output:
+    """One request, whole. `receipt` is the leading choice's, which prefilled the prompt."""
+
+    id: str
+    prompt: str | None
+    prompt_token_ids: list[int]
+    outputs: list[Completion]
+    num_cached_tokens: int
+    receipt: Receipt | None

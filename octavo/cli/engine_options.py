@@ -1,0 +1,62 @@
+"""The engine's options as flags: names, types and help come from EngineConfig alone."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from octavo.core.config import EngineConfig, Option
+
+PANEL = "Engine"
+TYPES: dict[str, Any] = {"str": str, "int": int, "bool": bool, "float": float}
+Command = Callable[..., None]
+
+
+def with_engine_options(command: Command) -> Command:
+    """`command` with a flag for every engine option; it gets those that were given as `options`.
+
+    The flags' defaults are all None, so that what was not given stays the engine's to decide.
+    """
+    names = [option.name for option in EngineConfig.options() if option.name != "model"]
+
+    @functools.wraps(command)
+    def run(**values: Any) -> None:
+        given = {name: values.pop(name) for name in names}
+        command(**values, options={k: v for k, v in given.items() if v is not None})
+
+    own = inspect.signature(command, eval_str=True)
+    kept = [one for one in own.parameters.values() if one.name != "options"]
+    flags = [flag(option) for option in EngineConfig.options() if option.name != "model"]
+    parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in kept] + flags
+    run.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    return run
+
+
+def flag(option: Option) -> inspect.Parameter:
+    """One engine option as a keyword parameter that typer reads."""
+    kind = TYPES[option.type.split(" | ")[0]]
+    dashed = option.name.replace("_", "-")
+    spelling = f"--{dashed}/--no-{dashed}" if kind is bool else f"--{dashed}"
+    info = typer.Option(spelling, help=flag_help(option), show_default=False, rich_help_panel=PANEL)
+    return inspect.Parameter(
+        option.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[kind | None, info],
+    )
+
+
+def flag_help(option: Option) -> str:
+    """The option's own words, its choices and its default."""
+    text = option.help
+    if option.choices:
+        text += f" ({', '.join(option.choices)})"
+    if option.default is None:
+        return text
+    shown = str(option.default).lower() if isinstance(option.default, bool) else option.default
+    return f"{text} (default: {shown})"

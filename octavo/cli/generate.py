@@ -1,0 +1,99 @@
+"""`octavo generate`: one prompt in, its text out as it comes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from octavo.cli import local
+from octavo.cli.engine_options import with_engine_options
+from octavo.cli.sampling_options import (
+    MAX_TOKENS,
+    TEMPERATURE,
+    MaxTokens,
+    MinP,
+    Seed,
+    Stop,
+    Temperature,
+    TopK,
+    TopP,
+)
+from octavo.cli.turn import Turn, play
+from octavo.core.sampling import SamplingParams
+from octavo.engine.types import GenerateRequest
+
+
+@with_engine_options
+def generate(
+    prompt: Annotated[str, typer.Argument(help="the prompt; - reads standard input")],
+    options: dict[str, Any],
+    model: Annotated[str, typer.Option(help="alias, folder, .gguf file or hub id")] = (
+        local.DEFAULT_MODEL
+    ),
+    chat: Annotated[
+        bool, typer.Option("--chat", help="put the prompt through the model's chat template")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="print one JSON object instead of the text")
+    ] = False,
+    temperature: Temperature = TEMPERATURE,
+    top_p: TopP = 1.0,
+    top_k: TopK = 0,
+    min_p: MinP = 0.0,
+    seed: Seed = None,
+    stop: Stop = None,
+    max_tokens: MaxTokens = MAX_TOKENS,
+) -> None:
+    """Continue a prompt and print the text as it comes."""
+    text = sys.stdin.read() if prompt == "-" else prompt
+    params = SamplingParams(
+        temperature=temperature,
+        top_p=top_p,
+        top_k=top_k,
+        min_p=min_p,
+        seed=seed,
+        stop=tuple(stop or ()),
+        max_tokens=max_tokens,
+    )
+    messages = [{"role": "user", "content": text}] if chat else None
+    request = GenerateRequest(prompt=None if chat else text, messages=messages, params=params)
+    engine = local.open_engine(model, options)
+    try:
+        turn = play(engine.stream(request), skip if as_json else show)
+        print(json.dumps(report(engine.info.model, turn)) if as_json else "")
+        if turn.interrupted:
+            raise typer.Exit(130)
+    finally:
+        engine.close()
+
+
+def show(text: str) -> None:
+    """Text as it comes; characters that the terminal's encoding lacks are escaped, not fatal."""
+    encoding = sys.stdout.encoding or "utf-8"
+    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    sys.stdout.flush()
+
+
+def skip(text: str) -> None:
+    """The text comes later, in the JSON object."""
+    del text
+
+
+def report(model: str, turn: Turn) -> dict[str, Any]:
+    """The answer with its numbers; times in seconds."""
+    usage = turn.usage
+    return {
+        "model": model,
+        "text": turn.text,
+        "finish_reason": turn.finish_reason,
+        "interrupted": turn.interrupted,
+        "prompt_tokens": None if usage is None else usage.prompt_tokens,
+        "cached_tokens": None if usage is None else usage.cached_tokens,
+        "completion_tokens": len(turn.token_ids),
+        "ttft_seconds": turn.ttft_seconds,
+        "seconds": turn.seconds,
+        "tokens_per_second": turn.tokens_per_second,
+    }

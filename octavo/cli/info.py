@@ -1,0 +1,193 @@
+"""`octavo info`: what a model's K and V cost and how many tokens fit here. Loads no weights."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from octavo.cli.engine_options import with_engine_options
+from octavo.cli.local import DEFAULT_MODEL
+from octavo.cli.units import count, size
+from octavo.core.config import EngineConfig, Machine, resolve_sizes
+from octavo.core.errors import ConfigError
+from octavo.core.model_config import ModelConfig
+from octavo.core.spec import DTYPE_BYTES, KVSpec
+from octavo.engine import machine
+
+SHOWN_DTYPES = ("float32", "bfloat16")  # float16 takes the bytes of bfloat16
+
+
+@with_engine_options
+def info(
+    options: dict[str, Any],
+    model: Annotated[str, typer.Argument(help="alias, folder, .gguf file or hub id")] = (
+        DEFAULT_MODEL
+    ),
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+) -> None:
+    """Show the KV geometry of a model and how many tokens fit in the memory here."""
+    config = EngineConfig.of(model, **options)
+    from octavo.compute.hub import resolve
+
+    shape = read_config(resolve(model))
+    memory_bytes = machine.available_bytes()
+    fits = [fit(config, shape, dtype, memory_bytes) for dtype in dtypes(config)]
+    if as_json:
+        print(json.dumps(report(model, shape, memory_bytes, fits)))
+    else:
+        print("\n".join(lines(model, shape, memory_bytes, fits)))
+
+
+def read_config(path: Path) -> ModelConfig:
+    """The geometry from a GGUF header or a config.json."""
+    if path.is_file():
+        from octavo.core.gguf_config import from_gguf
+        from octavo.core.gguf_header import read_header
+
+        header = read_header(path)
+        return from_gguf(header.metadata, tensor_names=[one.name for one in header.tensors])
+    from octavo.compute.json_file import read_object
+    from octavo.core.hf_config import from_hf
+
+    generation = path / "generation_config.json"
+    return from_hf(
+        read_object(path / "config.json"), read_object(generation) if generation.exists() else None
+    )
+
+
+def dtypes(config: EngineConfig) -> tuple[str, ...]:
+    """The KV dtypes to show: the one asked for, else the two that `auto` may take."""
+    asked = config.cache.kv_cache_dtype
+    if asked == "auto":
+        asked = config.model.dtype
+    return SHOWN_DTYPES if asked == "auto" else (asked,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """One KV dtype on this machine. `refusal` says why nothing fits."""
+
+    dtype: str
+    spec: KVSpec
+    weight_bytes: int
+    num_blocks: int
+    refusal: str | None
+
+    @property
+    def tokens(self) -> int:
+        return self.num_blocks * self.spec.block_tokens
+
+
+def fit(config: EngineConfig, shape: ModelConfig, dtype: str, memory_bytes: int) -> Fit:
+    """Blocks that the engine would take: its own rule, on what the weights would leave."""
+    spec = shape.kv_spec(dtype, config.cache.block_size)
+    weight_dtype = dtype if config.model.dtype == "auto" else config.model.dtype
+    weight_bytes = parameters(shape) * DTYPE_BYTES[weight_dtype]
+    left = max(0, memory_bytes - weight_bytes)
+    here = Machine(native_bf16=dtype == "bfloat16", available_bytes=left, threads=1)
+    num_blocks, refusal = 0, None
+    try:
+        sized = resolve_sizes(
+            config, here, block_bytes=spec.block_bytes, max_position=shape.max_position
+        )
+        num_blocks = sized.cache.num_blocks or 0
+    except ConfigError as error:
+        refusal = error.message
+    return Fit(
+        dtype=dtype,
+        spec=spec,
+        weight_bytes=weight_bytes,
+        num_blocks=num_blocks,
+        refusal=refusal,
+    )
+
+
+def parameters(shape: ModelConfig) -> int:
+    """Weights of a Llama-shaped decoder: embeddings, and per layer attention, MLP and two norms."""
+    hidden, q_size = shape.hidden_size, shape.n_heads * shape.head_dim
+    kv_size, inner = shape.kv_heads * shape.head_dim, shape.intermediate_size
+    layer = 2 * hidden * q_size + 2 * hidden * kv_size + 3 * hidden * inner + 2 * hidden
+    if shape.attention_bias:
+        layer += q_size + 2 * kv_size + hidden
+    if shape.mlp_bias:
+        layer += 2 * inner + hidden
+    embeddings = shape.vocab_size * hidden * (1 if shape.tie_embeddings else 2)
+    return embeddings + shape.n_layers * layer + hidden
+
+
+def report(model: str, shape: ModelConfig, memory_bytes: int, fits: list[Fit]) -> dict[str, Any]:
+    """All of it as plain values; sizes in bytes and tokens."""
+    return {
+        "model": model,
+        "family": shape.family,
+        "layers": shape.n_layers,
+        "hidden_size": shape.hidden_size,
+        "heads": shape.n_heads,
+        "kv_heads": shape.kv_heads,
+        "head_dim": shape.head_dim,
+        "vocab_size": shape.vocab_size,
+        "max_position": shape.max_position,
+        "parameters": parameters(shape),
+        "available_bytes": memory_bytes,
+        "kv": {one.dtype: fit_report(one) for one in fits},
+    }
+
+
+def fit_report(one: Fit) -> dict[str, Any]:
+    return {
+        "bytes_per_token": one.spec.bytes_per_token,
+        "block_tokens": one.spec.block_tokens,
+        "block_bytes": one.spec.block_bytes,
+        "weight_bytes": one.weight_bytes,
+        "num_blocks": one.num_blocks,
+        "tokens": one.tokens,
+        "refusal": one.refusal,
+        "groups": [
+            {
+                "kind": type(group.kind).__name__.lower(),
+                "layers": len(group.layers),
+                "kv_heads": group.kv_heads,
+                "head_dim": group.head_dim,
+                "bytes_per_token": group.bytes_per_token,
+            }
+            for group in one.spec.groups
+        ],
+    }
+
+
+def lines(model: str, shape: ModelConfig, memory_bytes: int, fits: list[Fit]) -> list[str]:
+    """All of it as text."""
+    found = [
+        f"{model}: {shape.family}, {shape.n_layers} layers, hidden {shape.hidden_size}, "
+        f"{shape.n_heads} heads, {shape.kv_heads} KV heads of {shape.head_dim}, "
+        f"vocabulary {count(shape.vocab_size)}, context {count(shape.max_position)} tokens",
+        f"{count(parameters(shape))} parameters; {size(memory_bytes)} of memory are free here",
+    ]
+    for one in fits:
+        found += fit_lines(one, memory_bytes)
+    return found
+
+
+def fit_lines(one: Fit, memory_bytes: int) -> list[str]:
+    """One dtype: bytes a token by group, a block, and the arithmetic of what fits."""
+    spec, itemsize = one.spec, DTYPE_BYTES[one.dtype]
+    found = [f"KV cache in {one.dtype}:"]
+    found += [
+        f"  {len(group.layers)} {type(group.kind).__name__.lower()} layers: 2 (K and V) · "
+        f"{len(group.layers)} · {group.kv_heads} heads · {group.head_dim} · {itemsize} B = "
+        f"{count(group.bytes_per_token)} B a token ({size(group.bytes_per_token)})"
+        for group in spec.groups
+    ]
+    found.append(f"  block of {spec.block_tokens} tokens: {size(spec.block_bytes)}")
+    if one.refusal is not None:
+        return [*found, f"  does not fit: {one.refusal}"]
+    taken = one.num_blocks * spec.block_bytes
+    found.append(
+        f"  fits: {count(one.tokens)} tokens = {count(one.num_blocks)} blocks, {size(taken)} "
+        f"(of {size(memory_bytes)}, the weights take {size(one.weight_bytes)})"
+    )
+    return found

@@ -1,0 +1,106 @@
+"""`octavo serve`: the engine behind HTTP. Owns what is printed; knows no routes."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shlex
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from octavo.cli.engine_options import with_engine_options
+from octavo.cli.local import DEFAULT_MODEL
+from octavo.cli.units import count, size
+from octavo.core.config import EngineConfig
+
+if TYPE_CHECKING:
+    from octavo.engine.async_engine import AsyncEngine
+    from octavo.engine.build import EngineInfo
+
+HOST = "127.0.0.1"
+PORT = 8000
+
+
+@with_engine_options
+def serve(
+    options: dict[str, Any],
+    model: Annotated[str, typer.Argument(help="alias, folder, .gguf file or hub id")] = (
+        DEFAULT_MODEL
+    ),
+    host: Annotated[str, typer.Option(help="address to listen on")] = HOST,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free port")] = PORT,
+    log_requests: Annotated[
+        bool, typer.Option("--log-requests", help="one line per request, never its content")
+    ] = False,
+) -> None:
+    """Serve a model over the OpenAI API."""
+    config = EngineConfig.of(model, **options)
+    from octavo.server import listen
+    from octavo.server.limits import ServerLimits
+
+    limits = ServerLimits()
+    # The port comes first: finding it taken after a long load would be a pity.
+    with listen.bound_socket(host, port) as listener:
+        level = logging.INFO if log_requests else logging.WARNING
+        logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+        logging.getLogger("octavo.server").setLevel(level)
+        engine = load_engine(config)
+        from octavo.server.app import create_app
+
+        hosts = listen.own_hosts(host)
+        app = create_app(engine, limits=limits, hosts=hosts)
+        url = address(host, listener.getsockname()[1])
+        if hosts is None:
+            print(OPEN_WARNING, file=sys.stderr)
+        listen.serve(app, listener, limits=limits, started=lambda: announce(engine.info, url))
+    print("Stopped.")
+
+
+OPEN_WARNING = (
+    "Whoever reaches this address can use the model: there are no API keys. "
+    f"Listen on {HOST} to keep it to this machine."
+)
+
+
+def load_engine(config: EngineConfig) -> AsyncEngine:
+    """Fetch and load the model, showing progress."""
+    from octavo.compute.progress import TerminalProgress
+    from octavo.engine.async_engine import AsyncEngine
+
+    return AsyncEngine.from_config(config, progress=TerminalProgress())
+
+
+def address(host: str, port: int) -> str:
+    """The URL to type; an address that means all interfaces is reached here by loopback."""
+    name = {"0.0.0.0": HOST, "::": "::1", "": HOST}.get(host, host)
+    return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
+
+
+def announce(info: EngineInfo, url: str) -> None:
+    """What runs, where, and how much fits."""
+    print("\n".join(announcement(info, url)), flush=True)
+
+
+def announcement(info: EngineInfo, url: str) -> list[str]:
+    """The lines of `announce`."""
+    body = {"model": info.model, "messages": [{"role": "user", "content": "Hello!"}]}
+    cache_bytes = info.capacity_tokens * info.bytes_per_token
+    refused = [f"           not taken: {reason}" for reason in info.not_taken]
+    return [
+        f"Octavo serves {info.model} at {url}/v1",
+        f"  model    {info.source}, {info.dtype} on {info.device}",
+        f"  backend  {info.backend}",
+        *refused,
+        f"  KV cache {count(info.num_blocks)} blocks of {info.block_tokens} tokens: "
+        f"{count(info.capacity_tokens)} tokens fit, {size(cache_bytes)} "
+        f"({size(info.bytes_per_token)} a token, {info.kv_cache_dtype})",
+        f"  memory   {info.memory_note}",
+        f"  limits   {count(info.max_model_len)} tokens a request, {count(info.max_num_seqs)} "
+        f"requests at once, {count(info.max_num_batched_tokens)} tokens a step",
+        "Try:",
+        f"  curl {url}/v1/chat/completions -H 'Content-Type: application/json' \\",
+        f"    -d {shlex.quote(json.dumps(body))}",
+        "Ctrl-C stops it.",
+    ]

@@ -1,0 +1,1 @@
+"""The HTTP front end: wire formats to and from the neutral request. Knows no tensors, no blocks."""

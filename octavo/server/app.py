@@ -1,0 +1,182 @@
+"""The application: routes, lifespan and how errors leave it. Knows no tensors and no sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+import octavo
+from octavo.core.errors import ModelNotFound, OctavoError
+from octavo.server.body import read_body
+from octavo.server.contract import ServedEngine
+from octavo.server.disconnect import while_connected
+from octavo.server.envelope import Envelope
+from octavo.server.errors import HttpFault, fault_of, quoted
+from octavo.server.guard import Guard
+from octavo.server.limits import ServerLimits
+from octavo.server.openai import Job, chat_job, completion_job
+from octavo.server.openai_reply import ChatShape, CompletionShape, Reply, Shape
+from octavo.server.openai_wire import ChatRequest, CompletionRequest
+from octavo.server.sse import EventStream, event
+from octavo.server.streams import Streams
+
+MAX_LABEL_CHARS = 128
+Translate = Callable[..., Job]
+
+
+def create_app(
+    engine: ServedEngine,
+    *,
+    limits: ServerLimits | None = None,
+    hosts: frozenset[str] | None = None,
+) -> FastAPI:
+    """The ASGI application over a running engine, which it closes at shutdown.
+
+    `hosts` are the host names it answers to; None is any (right only beyond loopback).
+    """
+    limits = limits or ServerLimits()
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        del app
+        try:
+            yield
+        except asyncio.CancelledError:
+            pass  # a second stop signal: the same end, only sooner
+        finally:
+            await engine.close()
+
+    app = FastAPI(
+        title="Octavo",
+        version=octavo.__version__,
+        lifespan=lifespan,
+        # The usual documentation pages load scripts from elsewhere.
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.add_exception_handler(HTTPException, refuse_route)
+    app.add_middleware(Guard, limits=limits, hosts=hosts)
+    app.add_middleware(Envelope)  # added last, so outermost
+    Routes(engine, limits).add_to(app)
+    return app
+
+
+async def refuse_route(request: Request, error: Exception) -> Response:
+    """Unknown paths and methods in the shape of every other error."""
+    assert isinstance(error, HTTPException)
+    if error.status_code == 405:
+        message = f"{request.method} is not allowed here."
+        headers = tuple((error.headers or {}).items())
+        raise HttpFault(405, message, code="method_not_allowed", headers=headers)
+    if error.status_code == 404:
+        message = f"There is nothing at {quoted(request.scope['path'])}."
+        raise HttpFault(404, message, code="unknown_url")
+    raise HttpFault(error.status_code, "The request cannot be served.", code="invalid_request")
+
+
+def body_schema(wire: type[ChatRequest] | type[CompletionRequest]) -> dict[str, Any]:
+    """The request body for the API description: bodies are read by hand, to bound them first."""
+    content = {"application/json": {"schema": wire.model_json_schema()}}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+class Routes:
+    """The handlers of one engine."""
+
+    def __init__(self, engine: ServedEngine, limits: ServerLimits) -> None:
+        self._engine = engine
+        self._limits = limits
+        self._created = int(time.time())
+        info = engine.info
+        self._fingerprint = f"octavo-{octavo.__version__}-{info.backend}-{info.kv_cache_dtype}"
+
+    def add_to(self, app: FastAPI) -> None:
+        app.get("/health")(self.health)
+        app.get("/ready")(self.ready)
+        app.get("/v1/models")(self.models)
+        app.get("/v1/models/{model:path}")(self.model)
+        chat, completions = body_schema(ChatRequest), body_schema(CompletionRequest)
+        app.post("/v1/chat/completions", openapi_extra=chat)(self.chat)
+        app.post("/v1/completions", openapi_extra=completions)(self.completions)
+
+    async def health(self) -> Response:
+        """Alive: the loop answers and the engine's thread runs. Says nothing about load."""
+        alive = self._engine.alive()
+        return JSONResponse({"status": "ok" if alive else "dead"}, 200 if alive else 503)
+
+    async def ready(self) -> Response:
+        """Ready for requests, or 503 with the reason."""
+        reason = self._engine.ready()
+        if reason is None:
+            return JSONResponse({"status": "ready"})
+        return JSONResponse({"status": "not ready", "reason": reason}, 503)
+
+    async def models(self) -> Response:
+        return JSONResponse({"object": "list", "data": [self._card()]})
+
+    async def model(self, model: str) -> Response:
+        if model != self._engine.info.model:
+            message = f"The model {quoted(model)} does not exist here."
+            raise ModelNotFound(message, param="model")
+        return JSONResponse(self._card())
+
+    async def chat(self, request: Request) -> Response:
+        return await self._answer(request, chat_job, ChatShape)
+
+    async def completions(self, request: Request) -> Response:
+        return await self._answer(request, completion_job, CompletionShape)
+
+    async def _answer(
+        self, request: Request, translate: Translate, shape: Callable[..., Shape]
+    ) -> Response:
+        """Body → job → streams → answer, whole or in events."""
+        job = await self._job(request, translate)
+        try:
+            streams = await Streams.open(self._engine, job.requests)
+        except OctavoError as error:
+            raise job.renamed(error) from None
+        writer = shape(job.top_logprobs, self._engine.token_bytes)
+        reply = Reply(job, writer, fingerprint=self._fingerprint)
+        if job.stream:
+            return EventStream(
+                reply.events(streams.parts()),
+                lambda error: event(fault_of(error).body()),
+                streams.cancel,
+                stall_seconds=self._limits.stall_seconds,
+            )
+        try:
+            body = await while_connected(request.receive, reply.whole(streams.parts()))
+        finally:
+            await streams.cancel()
+        return Response(body, media_type="application/json")
+
+    async def _job(self, request: Request, translate: Translate) -> Job:
+        raw = await read_body(request, self._limits)
+        label = request.headers.get("x-request-id", "")[:MAX_LABEL_CHARS]
+
+        def work() -> Job:
+            return translate(raw, served=self._engine.info.model, limits=self._limits, label=label)
+
+        if len(raw) <= self._limits.inline_bytes:
+            return work()
+        return await asyncio.to_thread(work)
+
+    def _card(self) -> dict[str, Any]:
+        info = self._engine.info
+        return {
+            "id": info.model,
+            "object": "model",
+            "created": self._created,
+            "owned_by": "octavo",
+            "max_model_len": info.max_model_len,
+        }

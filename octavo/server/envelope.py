@@ -1,0 +1,80 @@
+"""Around every request: its id, the answer to any exception, one log line. Logs no content."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import time
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from octavo.core.errors import EngineClosed
+from octavo.server.errors import GOODBYE_SECONDS, SHUTTING_DOWN, ClientGone, Fault, fault_of
+
+log = logging.getLogger("octavo.server")
+
+CLIENT_GONE = 499  # nginx's number for a client that closed the connection
+
+
+class Envelope:
+    """The outermost layer of ours: whatever goes wrong inside still gets an answer of one shape."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request_id = f"req_{secrets.token_hex(12)}"
+        scope.setdefault("state", {})["request_id"] = request_id
+        exchange = Exchange(send, request_id)
+        started_seconds = time.perf_counter()
+        try:
+            await self._app(scope, receive, exchange.send)
+        except asyncio.CancelledError:
+            # The drain time is over. This is the outermost frame of the request: it ends here.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(GOODBYE_SECONDS):
+                    await exchange.fail(fault_of(EngineClosed(SHUTTING_DOWN)))
+        except ClientGone:
+            exchange.status = CLIENT_GONE
+        except Exception as error:
+            await exchange.fail(fault_of(error))
+        finally:
+            # Percent-encoded, so that a path cannot forge a line of the log.
+            path = scope.get("raw_path", b"").decode("ascii", "replace")[:200]
+            spent = time.perf_counter() - started_seconds
+            status = exchange.status or CLIENT_GONE
+            log.info("%s %s %s %d %.3f s", request_id, scope["method"], path, status, spent)
+
+
+class Exchange:
+    """The answer to one request: adds the id and remembers the status."""
+
+    def __init__(self, send: Send, request_id: str) -> None:
+        self._send = send
+        self._request_id = request_id
+        self.status: int | None = None
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            header = (b"x-request-id", self._request_id.encode("ascii"))
+            message = {**message, "headers": [*message.get("headers", []), header]}
+        await self._send(message)
+
+    async def fail(self, fault: Fault) -> None:
+        """Send the error, unless an answer has begun: then the connection just ends."""
+        if self.status is not None:
+            return
+        body = fault.body()
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode("ascii")),
+            *((name.encode("ascii"), value.encode("ascii")) for name, value in fault.headers),
+        ]
+        await self.send({"type": "http.response.start", "status": fault.status, "headers": headers})
+        await self.send({"type": "http.response.body", "body": body, "more_body": False})

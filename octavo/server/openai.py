@@ -1,0 +1,158 @@
+"""From an OpenAI body to neutral requests. Knows no HTTP and no engine; runs on any thread."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from octavo.core.errors import CallerError, ModelNotFound, OctavoError, RequestError
+from octavo.core.sampling import SamplingParams
+from octavo.engine.types import GenerateRequest
+from octavo.server.body import parse_object
+from octavo.server.errors import quoted
+from octavo.server.limits import ServerLimits
+from octavo.server.openai_wire import (
+    COMPLETION_TOKENS,
+    ChatRequest,
+    CompletionRequest,
+    Generation,
+)
+from octavo.server.wire_errors import request_error
+
+Wire = TypeVar("Wire", bound=BaseModel)
+
+# What the engine calls a field, and what each API calls it.
+CHAT_NAMES = {
+    "prompt": "messages",
+    "prompt_token_ids": "messages",
+    "logprobs": "top_logprobs",
+    "salt": "cache_salt",
+}
+COMPLETION_NAMES = {"prompt_token_ids": "prompt", "messages": "prompt", "salt": "cache_salt"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One HTTP request's work: one neutral request per prompt, and how to answer.
+
+    `names` maps the engine's field names to this API's, for errors found later.
+    `top_logprobs`: likeliest tokens to list, or None when no log-probabilities were asked for.
+    """
+
+    requests: tuple[GenerateRequest, ...]
+    model: str
+    stream: bool
+    include_usage: bool
+    n: int
+    top_logprobs: int | None
+    names: dict[str, str]
+
+    def renamed(self, error: OctavoError) -> OctavoError:
+        """`error` with its field named as the caller sent it."""
+        if isinstance(error, CallerError) and error.param is not None:
+            error.param = self.names.get(error.param, error.param)
+        return error
+
+
+def chat_job(raw: bytes, *, served: str, limits: ServerLimits, label: str) -> Job:
+    """A chat body as one request. Raises RequestError or ModelNotFound."""
+    del limits  # one prompt, and the wire model bounds n
+    wire = validated(ChatRequest, parse_object(raw))
+    check_model(wire.model, served)
+    logprobs = (wire.top_logprobs or 0) if wire.logprobs else None
+    completion = wire.max_completion_tokens
+    limit_name = "max_tokens" if completion is None else "max_completion_tokens"
+    limit = wire.max_tokens if completion is None else completion
+    params = sampling(wire, max_tokens=limit, logprobs=logprobs)
+    request = GenerateRequest(
+        messages=[turn(one.role, one.content) for one in wire.messages],
+        params=params,
+        priority=wire.priority or 0,
+        salt=wire.cache_salt or "",
+        id=label,
+    )
+    return job(wire, (request,), logprobs, {**CHAT_NAMES, "max_tokens": limit_name})
+
+
+def completion_job(raw: bytes, *, served: str, limits: ServerLimits, label: str) -> Job:
+    """A completions body as one request per prompt. Raises RequestError or ModelNotFound."""
+    wire = validated(CompletionRequest, parse_object(raw))
+    check_model(wire.model, served)
+    if len(wire.prompt) > limits.prompts or len(wire.prompt) * (wire.n or 1) > limits.choices:
+        message = (
+            f"{len(wire.prompt)} prompts with n = {wire.n or 1}: at most {limits.prompts} prompts "
+            f"and {limits.choices} choices fit in one request; send several."
+        )
+        raise RequestError(message, param="prompt", code="too_many_prompts")
+    limit = COMPLETION_TOKENS if wire.max_tokens is None else wire.max_tokens
+    params = sampling(wire, max_tokens=limit, logprobs=wire.logprobs)
+    requests = tuple(
+        GenerateRequest(
+            prompt=prompt if isinstance(prompt, str) else None,
+            prompt_token_ids=None if isinstance(prompt, str) else prompt,
+            params=params,
+            priority=wire.priority or 0,
+            salt=wire.cache_salt or "",
+            id=label,
+        )
+        for prompt in wire.prompt
+    )
+    return job(wire, requests, wire.logprobs, COMPLETION_NAMES)
+
+
+def validated(model: type[Wire], body: dict[str, Any]) -> Wire:
+    """The body as `model`. Raises RequestError for the first thing that is wrong."""
+    try:
+        return model.model_validate(body)
+    except ValidationError as error:
+        raise request_error(error) from None
+
+
+def check_model(asked: str, served: str) -> None:
+    """Raise ModelNotFound unless the caller asks for what is served."""
+    if asked != served:
+        message = f"The model {quoted(asked)} does not exist here; this server has {served!r}."
+        raise ModelNotFound(message, param="model")
+
+
+def turn(role: str, content: str | list[dict[str, str]]) -> dict[str, Any]:
+    """One chat message. Templates know no `developer`; it is the newer name of `system`."""
+    return {"role": "system" if role == "developer" else role, "content": content}
+
+
+def sampling(wire: Generation, *, max_tokens: int | None, logprobs: int | None) -> SamplingParams:
+    """Sampling parameters with OpenAI's defaults; -1 and 0 both mean all for `top_k`."""
+    return SamplingParams(
+        temperature=1.0 if wire.temperature is None else wire.temperature,
+        top_k=max(0, wire.top_k or 0),
+        top_p=1.0 if wire.top_p is None else wire.top_p,
+        min_p=wire.min_p or 0.0,
+        seed=wire.seed,
+        stop=tuple(wire.stop or ()),
+        stop_token_ids=tuple(wire.stop_token_ids or ()),
+        ignore_eos=bool(wire.ignore_eos),
+        max_tokens=max_tokens,
+        logprobs=logprobs,
+        n=wire.n or 1,
+    )
+
+
+def job(
+    wire: Generation,
+    requests: tuple[GenerateRequest, ...],
+    top_logprobs: int | None,
+    names: dict[str, str],
+) -> Job:
+    """What both APIs share of a job."""
+    options = wire.stream_options
+    return Job(
+        requests=requests,
+        model=wire.model,
+        stream=bool(wire.stream),
+        include_usage=options is not None and options.include_usage,
+        n=wire.n or 1,
+        top_logprobs=top_logprobs,
+        names=names,
+    )

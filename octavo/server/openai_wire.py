@@ -1,0 +1,176 @@
+"""The OpenAI request bodies as strict models: every known field by name, everything else refused.
+
+A field is served, a no-op by its own definition, or known and refused unless it asks for nothing.
+Bounds are the engine's own; here they get the codes that OpenAI's clients know.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, NoReturn, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from octavo.engine.validate import (
+    MAX_LOGPROBS,
+    MAX_N,
+    MAX_SALT_CHARACTERS,
+    MAX_STOP_IDS,
+    MAX_TEMPERATURE,
+    PRIORITIES,
+)
+from octavo.server.wire_fields import (
+    INT32_MAX,
+    MAX_MESSAGES,
+    Absent,
+    Content,
+    EmptyList,
+    EmptyObject,
+    Off,
+    Prompts,
+    Stops,
+    TokenId,
+    Zero,
+    neutral,
+)
+
+STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+MAX_TEXT = 512
+COMPLETION_TOKENS = 16  # OpenAI's default for the older of the two APIs
+
+PositiveInt = Annotated[int, Field(ge=1, le=INT32_MAX)]
+
+
+def conflict(message: str, param: str) -> NoReturn:
+    """Raise for fields that do not go together; `param` is the one to change."""
+    # The message is ours and has no placeholders; `param` rides along for the error object.
+    raise PydanticCustomError("conflicting_parameters", message, {"param": param})
+
+
+class StreamOptions(BaseModel):
+    model_config = STRICT
+
+    include_usage: bool = False
+    include_obfuscation: Annotated[Any, neutral(False, True)] = None
+    continuous_usage_stats: Off = None
+
+
+class Generation(BaseModel):
+    """What both APIs share."""
+
+    model_config = STRICT
+
+    model: Annotated[str, Field(min_length=1, max_length=MAX_TEXT)]
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    n: Annotated[int, Field(ge=1, le=MAX_N)] | None = None
+    temperature: Annotated[float, Field(ge=0.0, le=MAX_TEMPERATURE)] | None = None
+    top_p: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
+    seed: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)] | None = None
+    stop: Stops | None = None
+    max_tokens: PositiveInt | None = None
+    # Fields that vLLM's users send in the body beside OpenAI's.
+    top_k: Annotated[int, Field(ge=-1, le=INT32_MAX)] | None = None
+    min_p: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
+    stop_token_ids: Annotated[list[TokenId], Field(max_length=MAX_STOP_IDS)] | None = None
+    ignore_eos: bool | None = None
+    priority: Annotated[int, Field(ge=PRIORITIES[0], le=PRIORITIES[-1])] | None = None
+    cache_salt: Annotated[str, Field(min_length=1, max_length=MAX_SALT_CHARACTERS)] | None = None
+    # No-ops here by their own definition: labels, and routing among machines we do not have.
+    user: Annotated[str, Field(max_length=MAX_TEXT)] | None = None
+    metadata: dict[str, str] | None = None
+    safety_identifier: Annotated[str, Field(max_length=MAX_TEXT)] | None = None
+    prompt_cache_key: Annotated[str, Field(max_length=MAX_TEXT)] | None = None
+    service_tier: Literal["auto", "default"] | None = None
+    store: Off = None
+    # Known and not served.
+    presence_penalty: Zero = None
+    frequency_penalty: Zero = None
+    repetition_penalty: Annotated[Any, neutral(1)] = None
+    length_penalty: Annotated[Any, neutral(1)] = None
+    logit_bias: EmptyObject = None
+    min_tokens: Zero = None
+    use_beam_search: Off = None
+    include_stop_str_in_output: Off = None
+    skip_special_tokens: Annotated[Any, neutral(True)] = None
+    spaces_between_special_tokens: Annotated[Any, neutral(True)] = None
+    truncate_prompt_tokens: Absent = None
+    prompt_logprobs: Absent = None
+    allowed_token_ids: Absent = None
+    bad_words: EmptyList = None
+    structured_outputs: Absent = None
+    guided_json: Absent = None
+    guided_regex: Absent = None
+    guided_choice: Absent = None
+    guided_grammar: Absent = None
+    response_format: Annotated[Any, neutral({"type": "text"})] = None
+    return_token_ids: Off = None
+    kv_transfer_params: Absent = None
+    prompt_cache_retention: Absent = None
+    prompt_cache_options: Absent = None
+    echo: Off = None
+
+    @model_validator(mode="after")
+    def check_stream_options(self) -> Self:
+        if self.stream_options is not None and not self.stream:
+            conflict("'stream_options' needs 'stream': true.", "stream_options")
+        return self
+
+
+class ChatMessage(BaseModel):
+    """One turn of text. A reply of ours may be sent back as it is: empty fields are accepted."""
+
+    model_config = STRICT
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: Content
+    name: Absent = None
+    refusal: Absent = None
+    annotations: EmptyList = None
+    audio: Absent = None
+    function_call: Absent = None
+    tool_calls: EmptyList = None
+    tool_call_id: Absent = None
+    reasoning_content: Absent = None
+
+
+class ChatRequest(Generation):
+    """Body of /v1/chat/completions."""
+
+    messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=MAX_MESSAGES)]
+    max_completion_tokens: PositiveInt | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
+    tools: EmptyList = None
+    tool_choice: Annotated[Any, neutral("none")] = None
+    parallel_tool_calls: bool | None = None  # says nothing without tools
+    functions: EmptyList = None
+    function_call: Annotated[Any, neutral("none")] = None
+    modalities: Annotated[Any, neutral(["text"])] = None
+    audio: Absent = None
+    prediction: Absent = None
+    reasoning_effort: Absent = None
+    verbosity: Absent = None
+    web_search_options: Absent = None
+    moderation: Absent = None
+    add_generation_prompt: Annotated[Any, neutral(True)] = None
+    continue_final_message: Off = None
+    chat_template: Absent = None
+    chat_template_kwargs: EmptyObject = None
+
+    @model_validator(mode="after")
+    def check_pairs(self) -> Self:
+        if self.top_logprobs is not None and not self.logprobs:
+            conflict("'top_logprobs' needs 'logprobs': true.", "top_logprobs")
+        if self.max_tokens is not None and self.max_completion_tokens is not None:
+            conflict("Give 'max_completion_tokens' or 'max_tokens', not both.", "max_tokens")
+        return self
+
+
+class CompletionRequest(Generation):
+    """Body of /v1/completions."""
+
+    prompt: Prompts
+    logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
+    suffix: Annotated[Any, neutral("")] = None
+    best_of: Annotated[Any, neutral(1)] = None

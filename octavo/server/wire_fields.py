@@ -1,0 +1,144 @@
+"""Field types of the wire models: known and not served, text, prompts, messages' content.
+
+Each refusal carries its own error code. Knows no model and no engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, TypeAlias
+
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, ValidationInfo
+from pydantic_core import PydanticCustomError
+
+from octavo.engine.validate import MAX_STOP_CHARACTERS, MAX_STOPS
+
+INT32_MAX = 2**31 - 1
+MEDIA_PARTS = frozenset({"image_url", "input_audio", "file", "video_url", "audio_url"})
+MAX_MESSAGES = 4096
+
+Prompt: TypeAlias = str | list[int]
+
+
+def same(value: object, allowed: object) -> bool:
+    """Equal, but True is not 1."""
+    return isinstance(value, bool) == isinstance(allowed, bool) and value == allowed
+
+
+def neutral(*allowed: object) -> AfterValidator:
+    """A known parameter that is not served: only None and values that ask for nothing pass."""
+
+    def check(value: object, info: ValidationInfo) -> object:
+        if value is None or any(same(value, one) for one in allowed):
+            return value
+        raise PydanticCustomError(
+            "unsupported_parameter", "'{name}' is not supported.", {"name": info.field_name or ""}
+        )
+
+    return AfterValidator(check)
+
+
+Absent = Annotated[Any, neutral()]
+Off = Annotated[Any, neutral(False)]
+Zero = Annotated[Any, neutral(0)]
+EmptyList = Annotated[Any, neutral([])]
+EmptyObject = Annotated[Any, neutral({})]
+
+
+def encodable(text: str) -> str:
+    """Text that can be UTF-8: a lone surrogate cannot."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise PydanticCustomError(
+            "invalid_encoding",
+            "The text has a lone surrogate at character {at}; it cannot be encoded.",
+            {"at": error.start},
+        ) from None
+    return text
+
+
+def prompts(value: object) -> list[Prompt]:
+    """A prompt in any of its four forms as a list of texts or token lists; none is empty."""
+    if isinstance(value, str) or is_token_list(value):
+        return [one_prompt(value)]
+    if not isinstance(value, list):
+        raise PydanticCustomError(
+            "invalid_type", "A prompt is a string, a list of strings, or (lists of) token ids.", {}
+        )
+    if not value:
+        raise PydanticCustomError("empty_prompt", "The prompt is empty.", {})
+    found = [one_prompt(item) for item in value]
+    if len({isinstance(item, str) for item in found}) > 1:
+        raise PydanticCustomError(
+            "invalid_type", "A list of prompts is either all text or all token ids.", {}
+        )
+    return found
+
+
+def is_token_list(value: object) -> bool:
+    """Only the first item is looked at: what follows is checked where it is used."""
+    return isinstance(value, list) and bool(value) and isinstance(value[0], int)
+
+
+def one_prompt(value: object) -> Prompt:
+    """One text or one list of token ids (0 … 2³¹-1; the engine knows the vocabulary)."""
+    if isinstance(value, str):
+        if not value:
+            raise PydanticCustomError("empty_prompt", "The prompt is empty.", {})
+        return encodable(value)
+    if not isinstance(value, list):
+        raise PydanticCustomError("invalid_type", "A prompt is a string or token ids.", {})
+    if not value:
+        raise PydanticCustomError("empty_prompt", "The prompt has no tokens.", {})
+    if not all(type(token) is int and 0 <= token <= INT32_MAX for token in value):
+        raise PydanticCustomError("invalid_value", "Token ids are integers from 0.", {})
+    return value
+
+
+def content(value: object) -> str | list[dict[str, str]]:
+    """A message's content: text, or a non-empty list of text parts."""
+    if isinstance(value, str):
+        return encodable(value)
+    if not isinstance(value, list) or not value:
+        raise PydanticCustomError(
+            "invalid_type", "Content is a string or a non-empty list of text parts.", {}
+        )
+    return [text_part(part) for part in value]
+
+
+def text_part(part: object) -> dict[str, str]:
+    """{"type": "text", "text": …} and nothing else."""
+    if not isinstance(part, dict):
+        raise PydanticCustomError("invalid_type", "A content part is an object.", {})
+    kind = part.get("type")
+    if isinstance(kind, str) and kind in MEDIA_PARTS:
+        raise PydanticCustomError(
+            "unsupported_content", "This model reads text only, not '{kind}' parts.", {"kind": kind}
+        )
+    if kind != "text" or not isinstance(part.get("text"), str):
+        raise PydanticCustomError(
+            "invalid_value", 'A content part is {"type": "text", "text": "…"}.', {}
+        )
+    if len(part) > 2:
+        raise PydanticCustomError(
+            "unsupported_parameter", "A text part has only 'type' and 'text'.", {}
+        )
+    return {"type": "text", "text": encodable(part["text"])}
+
+
+def as_list(value: object) -> object:
+    """One stop string is a list of one."""
+    return [value] if isinstance(value, str) else value
+
+
+def shaped(check: Callable[[object], object], accepts: Any) -> PlainValidator:
+    """Our own check of a value, with the shapes that it takes for the API schema."""
+    return PlainValidator(check, json_schema_input_type=accepts)
+
+
+Prompts = Annotated[list[Prompt], shaped(prompts, str | list[str] | list[int] | list[list[int]])]
+Content = Annotated[str | list[dict[str, str]], shaped(content, str | list[dict[str, str]])]
+StopText = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARACTERS)]
+Stops = Annotated[list[StopText], Field(max_length=MAX_STOPS), BeforeValidator(as_list)]
+TokenId = Annotated[int, Field(ge=0, le=INT32_MAX)]

@@ -1,0 +1,79 @@
+"""`octavo generate` over a fake engine."""
+
+from __future__ import annotations
+
+import io
+import json
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from octavo.engine.types import Chunk
+from tests.cli.conftest import FakeLocal, Result
+
+Run = Callable[..., Result]
+
+
+def press_ctrl_c() -> None:
+    signal.raise_signal(signal.SIGINT)
+
+
+def test_text_goes_to_standard_output(octavo: Run, engine: FakeLocal) -> None:
+    done = octavo("generate", "Once")
+    assert (done.code, done.out, done.err) == (0, "Hello\n", "")
+    (request,) = engine.requests
+    assert (request.prompt, request.messages) == ("Once", None)
+    assert engine.closed
+
+
+def test_sampling_flags(octavo: Run, engine: FakeLocal) -> None:
+    octavo(
+        *("generate", "hi", "--temperature", "0", "--top-p", "0.5", "--top-k", "3"),
+        *("--min-p", "0.1", "--seed", "7", "--stop", "a", "--stop", "b", "--max-tokens", "9"),
+    )
+    params = engine.requests[0].params
+    assert (params.temperature, params.top_p, params.top_k, params.min_p) == (0, 0.5, 3, 0.1)
+    assert (params.seed, params.stop, params.max_tokens) == (7, ("a", "b"), 9)
+
+
+def test_chat_template(octavo: Run, engine: FakeLocal) -> None:
+    octavo("generate", "hi", "--chat")
+    (request,) = engine.requests
+    assert (request.prompt, request.messages) == (None, [{"role": "user", "content": "hi"}])
+
+
+def test_prompt_from_standard_input(
+    octavo: Run, engine: FakeLocal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("from a pipe"))
+    octavo("generate", "-")
+    assert engine.requests[0].prompt == "from a pipe"
+
+
+def test_json(octavo: Run, engine: FakeLocal) -> None:
+    done = octavo("generate", "hi", "--json")
+    found = json.loads(done.out)
+    assert (found["model"], found["text"], found["finish_reason"]) == (
+        "fake-model",
+        "Hello",
+        "stop",
+    )
+    assert (found["prompt_tokens"], found["cached_tokens"]) == (40, 32)
+    assert found["completion_tokens"] == 3
+    assert 0 <= found["ttft_seconds"] <= found["seconds"]
+    assert found["tokens_per_second"] > 0
+
+
+def test_ctrl_c_ends_the_answer(octavo: Run, engine: FakeLocal) -> None:
+    engine.steps = [Chunk(0, "Hel", (1,)), press_ctrl_c, Chunk(0, "lo", (2,)), Chunk(0, "x", (3,))]
+    done = octavo("generate", "hi")
+    assert (done.code, done.out) == (130, "Hello\n")
+    assert engine.ended_early == 1
+    assert engine.closed
+
+
+def test_a_failing_request(octavo: Run, engine: FakeLocal) -> None:
+    engine.steps = [Chunk(0, "", (), finish_reason="error", error="NaN in the logits")]
+    done = octavo("generate", "hi")
+    assert (done.code, done.err) == (1, "octavo: NaN in the logits\n")

@@ -1,0 +1,87 @@
+"""`octavo serve`: what it announces, and that it refuses before it loads."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from octavo.cli import serve as command
+from octavo.cli.pull import bytes_on_disk
+from octavo.server import listen
+from octavo.server.guard import LOOPBACK
+from tests.cli.conftest import Result
+from tests.server.fake_engine import FakeEngine, FakeInfo
+
+Run = Callable[..., Result]
+
+
+def test_announcement() -> None:
+    text = "\n".join(command.announcement(FakeInfo(), "http://127.0.0.1:8000"))
+    assert "Octavo serves fake-model at http://127.0.0.1:8000/v1" in text
+    assert "not taken: fast: not built" in text
+    assert "100 blocks of 16 tokens: 1,600 tokens fit, 1.6 MiB (1.0 KiB a token" in text
+    assert "100 blocks of 16 KiB = 1.6 MiB" in text
+    words = shlex.split(text[text.index("curl") :].replace("\\\n", " "))
+    body = json.loads(words[words.index("-d") + 1])
+    assert body["model"] == "fake-model"
+    assert words[1] == "http://127.0.0.1:8000/v1/chat/completions"
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:80"),
+        ("0.0.0.0", "http://127.0.0.1:80"),
+        ("::1", "http://[::1]:80"),
+        ("::", "http://[::1]:80"),
+        ("box.local", "http://box.local:80"),
+    ],
+)
+def test_address(host: str, url: str) -> None:
+    assert command.address(host, 80) == url
+
+
+@pytest.mark.parametrize(("host", "is_open"), [("127.0.0.1", False), ("0.0.0.0", True)])
+def test_serving(octavo: Run, monkeypatch: pytest.MonkeyPatch, host: str, is_open: bool) -> None:
+    calls: list[Any] = []
+
+    def serve(app: Any, listener: Any, *, limits: Any, started: Callable[[], None]) -> None:
+        calls.append(next(m for m in app.user_middleware if m.cls.__name__ == "Guard").kwargs)
+        started()
+
+    monkeypatch.setattr(command, "load_engine", lambda config: FakeEngine())
+    monkeypatch.setattr(listen, "serve", serve)
+    done = octavo("serve", "m", "--port", "0", "--host", host)
+    assert done.code == 0
+    assert done.out.startswith("Octavo serves fake-model at http://127.0.0.1:")
+    assert done.out.endswith("Stopped.\n")
+    assert calls[0]["hosts"] == (None if is_open else LOOPBACK)
+    assert ("no API keys" in done.err) is is_open
+
+
+def test_a_taken_port_is_found_before_loading(octavo: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[Any] = []
+    monkeypatch.setattr(command, "load_engine", loaded.append)
+    with listen.bound_socket("127.0.0.1", 0) as taken:
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = octavo("serve", "--port", str(port))
+    assert (done.code, done.out, loaded) == (2, "", [])
+    assert done.err == f"octavo: Port {port} is in use; choose another with --port.\n"
+
+
+def test_pull_prints_path_and_size(
+    octavo: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "a").write_bytes(b"x" * 1024)
+    (tmp_path / "b").write_bytes(b"x" * 1024)
+    monkeypatch.setattr("octavo.compute.hub.resolve", lambda model: tmp_path / model)
+    assert octavo("pull", "sub").out == f"{tmp_path / 'sub'} (1.0 KiB)\n"
+    assert octavo("pull", "b").out == f"{tmp_path / 'b'} (1.0 KiB)\n"
+    assert bytes_on_disk(tmp_path) == 2048

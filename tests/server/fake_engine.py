@@ -1,0 +1,133 @@
+"""An engine without a model: it plays a script of chunks and records what was cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+
+from octavo.core.errors import RequestError
+from octavo.engine.types import Chunk, GenerateRequest, TokenLogprob, Usage
+
+MODEL = "fake-model"
+HANG = "hang"  # a step that never ends
+Step = Chunk | Exception | float | str
+Script = Callable[[GenerateRequest], Sequence[Step]]
+
+
+@dataclass(frozen=True)
+class FakeInfo:
+    model: str = MODEL
+    source: str = "fake"
+    dtype: str = "float32"
+    kv_cache_dtype: str = "float32"
+    device: str = "cpu"
+    backend: str = "fake"
+    not_taken: tuple[str, ...] = ("fast: not built",)
+    num_blocks: int = 100
+    block_tokens: int = 16
+    capacity_tokens: int = 1600
+    bytes_per_token: int = 1024
+    max_model_len: int = 512
+    max_num_seqs: int = 8
+    max_num_batched_tokens: int = 256
+    memory_note: str = "100 blocks of 16 KiB = 1.6 MiB"
+
+
+def usage(prompt: int = 5, completion: int = 2, cached: int = 4) -> Usage:
+    return Usage(prompt_tokens=prompt, completion_tokens=completion, cached_tokens=cached)
+
+
+def hello(request: GenerateRequest) -> list[Step]:
+    """ "Hello" in two tokens for every choice."""
+    steps: list[Step] = []
+    n = request.params.n
+    for choice in range(n):
+        last = usage(completion=2 * n) if choice == n - 1 else None
+        steps.append(scored(request, Chunk(choice, "Hel", (72,))))
+        steps.append(scored(request, Chunk(choice, "lo", (108,), finish_reason="stop", usage=last)))
+    return steps
+
+
+def scored(request: GenerateRequest, chunk: Chunk) -> Chunk:
+    """The chunk with log-probabilities, if wanted; the chosen token is the second best."""
+    count = request.params.logprobs
+    if count is None:
+        return chunk
+    position = {chunk.token_ids[0]: TokenLogprob(-1.5, 2)}
+    for rank, token in enumerate([33, chunk.token_ids[0], 34, 35], start=1):
+        if rank <= count:
+            position.setdefault(token, TokenLogprob(-rank + 0.5, rank))
+    return Chunk(
+        chunk.choice,
+        chunk.text,
+        chunk.token_ids,
+        logprobs=(position,),
+        finish_reason=chunk.finish_reason,
+        usage=chunk.usage,
+    )
+
+
+class FakeStream:
+    def __init__(self, steps: Sequence[Step], number: int, engine: FakeEngine) -> None:
+        self.prompt_token_ids = [1, 2, 3]
+        self.finished = False
+        self._steps = steps
+        self._number = number
+        self._engine = engine
+
+    async def __aiter__(self) -> AsyncIterator[Chunk]:
+        for step in self._steps:
+            if isinstance(step, Exception):
+                raise step
+            if isinstance(step, float):
+                await asyncio.sleep(step)
+            elif isinstance(step, str):
+                await asyncio.Event().wait()
+            else:
+                yield step
+                self._engine.sent += 1
+        self.finished = True
+
+    async def cancel(self) -> None:
+        if not self.finished:
+            self._engine.cancelled.add(self._number)
+
+
+class FakeEngine:
+    """`script` gives the steps of a request; `refusal` is raised by the next submit instead."""
+
+    def __init__(self) -> None:
+        self.info = FakeInfo()
+        self.closed = False
+        self.reset()
+
+    def reset(self) -> None:
+        self.script: Script = hello
+        self.refusal: Exception | None = None
+        self.refuse_from = 0
+        self.requests: list[GenerateRequest] = []
+        self.cancelled: set[int] = set()
+        self.sent = 0
+        self.not_ready: str | None = None
+        self.is_alive = True
+
+    async def submit(self, request: GenerateRequest) -> FakeStream:
+        if self.refusal is not None and len(self.requests) >= self.refuse_from:
+            raise self.refusal
+        if request.prompt_token_ids and max(request.prompt_token_ids) >= 256:
+            raise RequestError("token out of the vocabulary", param="prompt_token_ids")
+        self.requests.append(request)
+        return FakeStream(self.script(request), len(self.requests) - 1, self)
+
+    def token_bytes(self, token_id: int) -> bytes:
+        return bytes([token_id])
+
+    def ready(self) -> str | None:
+        return self.not_ready
+
+    def alive(self) -> bool:
+        return self.is_alive
+
+    async def close(self) -> None:
+        self.closed = True

@@ -1,0 +1,1 @@
+"""Benchmarks behind the figures in docs/. Each prints a table and writes one JSON file."""

@@ -1,0 +1,60 @@
+"""One benchmark's result as a file: figures, the command that made them, and the machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).resolve().parent / "results"
+
+
+def machine() -> dict[str, Any]:
+    """What a reader needs to judge the figures by."""
+    model = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").splitlines()
+        model = next(line.split(":", 1)[1].strip() for line in lines if "model name" in line)
+    except (OSError, StopIteration):
+        pass
+    return {
+        "cpu": model,
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
+        "python": platform.python_version(),
+        "system": platform.system(),
+    }
+
+
+def write(name: str, figures: dict[str, Any]) -> None:
+    """Save `figures` as results/<name>.json, and print them."""
+    RESULTS.mkdir(exist_ok=True)
+    record = {
+        "benchmark": name,
+        "command": f"python -m benchmarks.{name} {' '.join(sys.argv[1:])}".strip(),
+        "date": time.strftime("%Y-%m-%d"),
+        "machine": machine(),
+        "figures": figures,
+    }
+    path = RESULTS / f"{name}.json"
+    path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    width = max(map(len, figures))
+    print(name)
+    for label, value in figures.items():
+        print(f"  {label:<{width}}  {value}")
+
+
+def median_ms(work: Callable[[], object], *, rounds: int = 9) -> float:
+    """Median wall time of `work`, in milliseconds, after one run that does not count."""
+    work()
+    times = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        work()
+        times.append((time.perf_counter() - start) * 1e3)
+    return round(statistics.median(times), 4)

@@ -6,6 +6,8 @@ computed.
 
 from __future__ import annotations
 
+import math
+import mmap
 from collections.abc import Sequence
 
 import torch
@@ -43,7 +45,7 @@ class KVPool:
         self.kv_heads = group.kv_heads
         self.head_dim = group.head_dim
         shape = (num_blocks + 1, self.layers, 2, group.kv_heads, block_tokens, group.head_dim)
-        self.tensor = torch.zeros(shape, dtype=DTYPES[group.dtype], device=device)
+        self.tensor = _zeros(shape, DTYPES[group.dtype], device=torch.device(device))
 
     @property
     def device(self) -> torch.device:
@@ -93,3 +95,15 @@ class KVPool:
 
     def _check(self, block: int) -> None:
         assert NOTHING < block <= self.num_blocks
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, *, device: torch.device) -> torch.Tensor:
+    """Zeros that, on the CPU, take memory only where they are first written.
+
+    `torch.zeros` writes all of it: seconds, and half of the machine's memory, before the first
+    token. Anonymous pages are zero without being there, and start on a page boundary.
+    """
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    pages = mmap.mmap(-1, math.prod(shape) * dtype.itemsize)
+    return torch.frombuffer(pages, dtype=dtype).view(shape)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import resource
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -69,3 +72,18 @@ def test_a_move_outside_the_pool_is_our_bug(pool: KVPool, move: Move) -> None:
     with pytest.raises(AssertionError):
         pool.move([move])
     assert torch.equal(pool.tensor, before)
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads resident memory of Linux")
+def test_a_pool_takes_memory_only_where_it_is_written() -> None:
+    """A pool of half the machine must not cost its size before the first token."""
+    group = Group(Full(), (0,), 4, 64, "float32")
+    before = _resident_bytes()
+    pool = KVPool(group, 1 << 16, block_tokens=16)
+    assert pool.tensor.numel() * 4 > 2 << 30
+    assert not pool.tensor[-1].any()
+    assert _resident_bytes() - before < 256 << 20
+
+
+def _resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()

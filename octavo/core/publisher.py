@@ -51,7 +51,7 @@ class Publisher:
             kept = False
             for group, blocks in enumerate(table.groups):
                 entry = Entry(key, parent, i, tokens, group)
-                if blocks[i] == NOTHING or not self._parent_published(entry):
+                if blocks[i] == NOTHING or not self._parent_is_own(entry, blocks):
                     continue
                 survivor = self._pool.publish(blocks[i], entry)
                 kept = survivor == blocks[i]
@@ -62,11 +62,15 @@ class Publisher:
             self._claims.drop(key, request)
         self._announce(request, fresh)
 
-    def _parent_published(self, entry: Entry) -> bool:
-        """Closed groups publish only below a published parent: whole prefixes or nothing."""
+    def _parent_is_own(self, entry: Entry, blocks: array[int]) -> bool:
+        """Closed groups publish only below a published parent that the same table holds.
+
+        So prefixes are whole, and tail-first drops evict a child before its parent. After a clear
+        the table's own copy has no key, while another request may have published one again.
+        """
         if entry.position == 0 or not self._kinds[entry.group].closed:
             return True
-        return entry.parent in self._pool.index(entry.group)
+        return self._pool.index(entry.group).get(entry.parent) == blocks[entry.position - 1]
 
     def _bill(self, request: Request, end: int, *, kept: bool) -> None:
         """Enter a full prompt block on the receipt, with the longest pin that asked for it."""

@@ -51,11 +51,14 @@ class Session:
         self._emit = emit
         self._choices: list[_Choice] = []
         for i in range(prepared.params.n):
+            chain = TokenChain(root, block_tokens)
+            if i:  # the same prompt: its keys are hashed once
+                chain.keys.extend(self._choices[0].request.chain.keys)
             request = Request(
                 f"{session_id}-{i}",
                 prepared.tokens,
                 limits=prepared.limits,
-                chain=TokenChain(root, block_tokens),
+                chain=chain,
                 sampling=prepared.params,
                 priority=prepared.priority,
                 owner=session_id,

@@ -2,7 +2,8 @@
 
 Read it in this order: `keys` and `spec` (what a block is), `pool`, `table`, `claims` and `pins`
 (who holds it), `match`, `publisher` and `cache` (how it is shared), `request`, `receipt` and
-`roster` (who asks), `batch` and `policies`, `scheduler` (who goes next), `loop` (the heartbeat).
+`roster` (who asks), `batch` and `policies`, `planner` (who goes next), `scheduler` (what comes of
+it), `loop` (the heartbeat).
 """
 
 from octavo.core.batch import Batch, Delta, Row, RowResult, Runner, StepResult

@@ -45,7 +45,9 @@ class Row(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """One step's plan. `moves` run in order before all rows; `vacated`: seats given up since."""
+    """One step's plan. `vacated` seats were given up since the last one, and may be taken again by
+    its rows: deal with them first. Then `moves` in order, then all rows.
+    """
 
     step: int
     rows: list[Row]

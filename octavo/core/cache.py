@@ -15,9 +15,9 @@ from octavo.core.batch import DEVICE, Move, Place
 from octavo.core.claims import Claims
 from octavo.core.events import Cleared, Sink, Stored
 from octavo.core.keys import Key
-from octavo.core.match import Match, Matcher
+from octavo.core.match import Match, Matcher, Wait
 from octavo.core.pins import Pins
-from octavo.core.policies import Policies, exact
+from octavo.core.policies import Policies
 from octavo.core.pool import BlockPool
 from octavo.core.publisher import Publisher, stored_event
 from octavo.core.request import Request
@@ -33,9 +33,10 @@ class Refusal(NamedTuple):
     needed: int
     available: int
     total: int
+    unit: str = "blocks"
 
     def __str__(self) -> str:
-        return f"needs {self.needed} blocks, {self.available} of {self.total} are available"
+        return f"needs {self.needed} {self.unit}, {self.available} of {self.total} are available"
 
 
 class KVCache:
@@ -58,8 +59,8 @@ class KVCache:
         self.pins = Pins(self.pool, budget=int(total_blocks * pin_share), sink=sink)
         self.now = 0.0
         self.copies = 0
-        self._cover = policies.cover
-        self._reserves = policies.cover is not exact
+        self._cover = policies.allocator.cover
+        self._reserves = policies.allocator.reserves
         self._step_tokens = step_tokens
         self._sink = sink
         self._moves: list[Move] = []
@@ -88,7 +89,11 @@ class KVCache:
         return sum(min(new + alive, peak) for alive, peak in zip(idle, peaks, strict=True))
 
     def owed(self, request: Request) -> int:
-        """Blocks a running request still misses for its known tokens, and the one after."""
+        """Blocks a running request still misses for its known tokens, and for the block after.
+
+        A sum of these stays safe while its requests grow: what they take leaves `available` and is
+        still counted here, so admission is at worst too careful until the next step.
+        """
         assert request.table is not None
         ahead = min(len(request.tokens) + self.block_tokens, request.max_total - 1)
         missing = self.spec.blocks(self._cover(request, ahead)) - len(request.table)
@@ -97,27 +102,33 @@ class KVCache:
     def _peaks(self, request: Request, end: int) -> list[int]:
         """Per group, the most blocks held at once on the way to `end` tokens."""
         covered = self._cover(request, end)
-        step = covered if self._reserves else self._step_tokens  # a reservation keeps it all
+        step = self._peak_step(covered)
         return [self.spec.group_peak(kind, covered, step) for kind in self.kinds]
+
+    def _peak_step(self, n_tokens: int) -> int:
+        """Tokens held beside a window at the peak: a step's, but a reservation keeps them all."""
+        return n_tokens if self._reserves else self._step_tokens
 
     def _largest_sequence(self) -> int:
         """Longest sequence, in tokens, that the whole pool can hold."""
 
         def too_large(n_tokens: int) -> bool:
-            return self.spec.blocks_at_peak(n_tokens, self._step_tokens) > self.pool.total
+            peak = self.spec.blocks_at_peak(n_tokens, self._peak_step(n_tokens))
+            return peak > self.pool.total
 
         return bisect_left(range(UNLIMITED_TOKENS), True, key=too_large) - 1
 
     # -- matching -------------------------------------------------------------------------------
 
-    def match(self, request: Request) -> Match:
+    def match(self, request: Request) -> Match | Wait:
         """The most that `request` can start from, or what it should wait for. Pure."""
         return self._matcher.match(request)
 
-    def park(self, request: Request, match: Match) -> None:
-        """Remember what `request` waits for."""
-        request.wait = match.wait
-        request.waited_from = match.n_tokens
+    def park(self, request: Request, wait: Wait) -> None:
+        """Remember what `request` waits for, and what it could have had when it began to."""
+        request.wait = wait.name
+        if request.waited_from is None:
+            request.waited_from = wait.n_tokens
 
     def parked(self, request: Request) -> bool:
         """Whether what `request` waits for is still being computed. O(1)."""
@@ -126,7 +137,10 @@ class KVCache:
     # -- growing and shrinking ------------------------------------------------------------------
 
     def admit(self, request: Request, match: Match, n_tokens: int) -> Refusal | None:
-        """Give `request` a table that starts from `match` and covers `n_tokens` more. Atomic."""
+        """Give `request` a table that starts from `match` and covers `n_tokens` more. Atomic.
+
+        The caller has priced it with `cost` for at least as many tokens, or is ready for a refusal.
+        """
         end = max(match.n_tokens, match.restart + n_tokens)
         needed = self.cost(request, match, end)
         if needed > self.pool.available:
@@ -135,23 +149,28 @@ class KVCache:
         for shared in match.shared:  # references first, so that nothing matched is evicted
             self.pool.share(shared)
         groups = [array("i", shared) for shared in match.shared]
-        for blocks, tail in zip(groups, match.tails, strict=False):
-            own = self.pool.allocate(1)[0]
-            part = match.n_tokens % self.block_tokens
-            self._moves.append(Move(Place(DEVICE, tail), Place(DEVICE, own), part))
-            blocks.append(own)
+        if match.tails:
+            self._copy_tails(match, groups)
         request.table = BlockTable(groups, stored=match.n_tokens, offered=full)
         request.computed = match.restart
         request.wait = None
         self.copies += len(match.tails)
         request.receipt.copied_blocks += len(match.tails)
-        request.receipt.shared_blocks = full
+        request.receipt.shared_blocks += full
         self.claims.take_keys(request.chain.keys[full:], request)
         if match.n_tokens < request.n_prompt:
             self.claims.take_fork(request)
         refusal = self.reserve(request, n_tokens)
         assert refusal is None, "admission was priced wrongly"
         return None
+
+    def _copy_tails(self, match: Match, groups: list[array[int]]) -> None:
+        """Plan the copies of a partial last block: from here on each holder writes its own."""
+        part = match.n_tokens % self.block_tokens
+        for blocks, tail in zip(groups, match.tails, strict=True):
+            (own,) = self.pool.allocate(1)
+            self._moves.append(Move(Place(DEVICE, tail), Place(DEVICE, own), part))
+            blocks.append(own)
 
     def reserve(self, request: Request, n_tokens: int) -> Refusal | None:
         """Grow the table so that `n_tokens` more can be computed. Atomic."""
@@ -208,8 +227,11 @@ class KVCache:
 
     # -- pins, clearing, time ---------------------------------------------------------------------
 
-    def pin(self, name: str, request: Request, n_tokens: int, ttl_seconds: float) -> None:
-        """Keep the full published blocks below `n_tokens` of a running request."""
+    def pin(self, name: str, request: Request, n_tokens: int, ttl_seconds: float) -> bool:
+        """Keep the full published blocks below `n_tokens` of a running request.
+
+        False: they are more than the whole pin budget, and not kept.
+        """
         table = request.table
         assert table is not None
         n_blocks = min(n_tokens, table.stored) // self.block_tokens
@@ -219,7 +241,7 @@ class KVCache:
         ]
         stored = n_blocks * self.block_tokens
         pinned = BlockTable(groups, stored=stored, offered=n_blocks)
-        self.pins.add(name, pinned, self.now + ttl_seconds)
+        return self.pins.add(name, pinned, self.now + ttl_seconds)
 
     def unpin_oldest(self) -> bool:
         return self.pins.remove_oldest()
@@ -227,7 +249,7 @@ class KVCache:
     def clear(self, root: Key | None = None) -> None:
         """Forget keys and claims, all or under `root`. Blocks in use stay in use."""
         self.pool.clear(root)
-        self.claims.clear_keys()
+        self.claims.clear_keys(root)
         if self._sink is not None:
             self._sink(Cleared(root))
 
@@ -236,10 +258,19 @@ class KVCache:
         if len(self.pins):
             self.pins.expire(now)
 
-    def take_moves(self) -> list[Move]:
-        """The copies planned since the last call, to run in order before any row."""
-        moves, self._moves = self._moves, []
-        return moves
+    def moves(self) -> list[Move]:
+        """Planned copies, to run in order before all rows. They stay until `moved`."""
+        return list(self._moves)
+
+    def moved(self) -> None:
+        """The planned copies have run, or those they were for are gone."""
+        self._moves.clear()
+
+    def freed_by(self, requests: Iterable[Request]) -> int:
+        """Blocks that would become available if all of `requests` were released."""
+        return self.pool.freed_by(
+            blocks for request in requests if request.table for blocks in request.table.groups
+        )
 
     def snapshot(self) -> Iterator[Stored]:
         """The index as Stored events, parents first."""

@@ -36,10 +36,13 @@ class Claims:
         return self._producers.values()
 
     def take_keys(self, keys: Iterable[Key], producer: Request) -> None:
-        """Claim the keys that nobody has claimed yet."""
-        if self._share_keys:
-            for key in keys:
-                self._producers.setdefault(key, producer)
+        """Claim the keys that nobody of a better rank has claimed: the better one comes first."""
+        if not self._share_keys:
+            return
+        for key in keys:
+            current = self._producers.setdefault(key, producer)
+            if producer.rank < current.rank:
+                self._producers[key] = producer
 
     def take_fork(self, producer: Request) -> None:
         """Announce that `producer` will reach its fork point."""
@@ -50,8 +53,10 @@ class Claims:
         if self._producers.get(name) is producer:
             del self._producers[name]
 
-    def clear_keys(self) -> None:
-        """Forget every key; forks stay, since a fork needs no index."""
+    def clear_keys(self, root: Key | None) -> None:
+        """Forget the keys under `root`, or all; forks stay, since a fork needs no index."""
         self._producers = {
-            name: producer for name, producer in self._producers.items() if name is producer
+            name: producer
+            for name, producer in self._producers.items()
+            if name is producer or (root is not None and producer.chain.root != root)
         }

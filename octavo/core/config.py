@@ -10,19 +10,10 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any
 
 from octavo.core.errors import ConfigError
-from octavo.core.policies import (
-    Policies,
-    always,
-    exact,
-    max_length,
-    power_of_two,
-    split,
-    when_empty,
-    whole,
-)
+from octavo.core.policies import MAX_LENGTH, PAGED, POWER_OF_TWO, Policies
 from octavo.core.spec import DTYPE_BYTES
 
-ALLOCATORS = {"paged": exact, "max_length": max_length, "power_of_two": power_of_two}
+ALLOCATORS = {"paged": PAGED, "max_length": MAX_LENGTH, "power_of_two": POWER_OF_TWO}
 MOST_OF_ANYTHING = 1 << 48
 _MOST = {"threads": 1024, "block_size": 1 << 16, "max_num_seqs": 1 << 16}
 
@@ -144,9 +135,9 @@ class EngineConfig:
 
     def policies(self) -> Policies:
         return Policies(
-            cover=ALLOCATORS[self.cache.allocator],
-            chunk=split if self.scheduler.enable_chunked_prefill else whole,
-            admits=when_empty if self.scheduler.static_batching else always,
+            allocator=ALLOCATORS[self.cache.allocator],
+            splits=self.scheduler.enable_chunked_prefill,
+            continuous=not self.scheduler.static_batching,
             share_in_flight=self.cache.share_in_flight,
         )
 

@@ -47,7 +47,7 @@ class Pinned(NamedTuple):
 
 class Unpinned(NamedTuple):
     name: str
-    reason: str  # "expired" | "replaced" | "budget" | "yielded" | "released"
+    reason: str  # "expired" | "replaced" | "budget" | "yielded"
 
 
 Event = Stored | Removed | Cleared | Pinned | Unpinned

@@ -19,19 +19,27 @@ MIN_SHARED_IN_FLIGHT_TOKENS = 64  # waiting for less than this costs more than c
 
 
 class Match(NamedTuple):
-    """Made by `Matcher.match`, used up by `KVCache.admit` in the same step.
+    """What to start from. Made by `Matcher.match`, used up by `KVCache.admit` in the same step.
 
     n_tokens  tokens whose K and V exist; computing resumes at `restart`
     shared    per group, ids of the full blocks to share (NOTHING where no query will read)
-    tails     per group, the partial block to copy, if n_tokens ends inside one
-    wait      instead of all that: what to wait for
+    tails     per group, the partial block to copy; empty if n_tokens ends with a block
     """
 
     n_tokens: int
     restart: int
     shared: list[list[int]]
     tails: tuple[int, ...] = ()
-    wait: Name | None = None
+
+
+class Wait(NamedTuple):
+    """Instead of a match: what is being computed and worth waiting for.
+
+    n_tokens  what could be had already now
+    """
+
+    name: Name
+    n_tokens: int
 
 
 class Matcher:
@@ -45,23 +53,23 @@ class Matcher:
         self._closed = [g for g, kind in enumerate(kinds) if kind.closed]
         self._open = [g for g, kind in enumerate(kinds) if not kind.closed]
 
-    def match(self, request: Request) -> Match:
+    def match(self, request: Request) -> Match | Wait:
         """The longest of index and source, or a wait where others are about to supply more."""
-        hits = self._longest_hit(request)
-        wait = self._computing_next(request, hits)
-        if wait is not None:
-            return Match(hits * self._block, 0, [], wait=wait)
-        return self._from_source(request, hits) or self._from_index(request, hits)
+        hit_blocks = self._longest_hit(request)
+        computing = self._computing_next(request, hit_blocks)
+        if computing is not None:
+            return Wait(computing, hit_blocks * self._block)
+        return self._from_source(request, hit_blocks) or self._from_index(request, hit_blocks)
 
-    def _from_index(self, request: Request, hits: int) -> Match:
-        n_tokens = hits * self._block
+    def _from_index(self, request: Request, hit_blocks: int) -> Match:
+        n_tokens = hit_blocks * self._block
         restart = request.restart(n_tokens)
         keys = request.chain.keys
         shared = []
         for group, kind in enumerate(self._kinds):
             index = self._pool.index(group)
-            first = min(hits, kind.first_live(restart) // self._block)
-            shared.append([NOTHING] * first + [index[key] for key in keys[first:hits]])
+            first = min(hit_blocks, kind.first_live(restart) // self._block)
+            shared.append([NOTHING] * first + [index[key] for key in keys[first:hit_blocks]])
         return Match(n_tokens, restart, shared)
 
     def _longest_hit(self, request: Request) -> int:
@@ -92,27 +100,26 @@ class Matcher:
                 best = i + 1
         return best
 
-    def _computing_next(self, request: Request, hits: int) -> Key | None:
+    def _computing_next(self, request: Request, hit_blocks: int) -> Key | None:
         """The last key that others are computing for it, if waiting is worth it."""
         keys = request.chain.keys
-        if hits >= len(keys):
+        if hit_blocks >= len(keys):
             return None
-        producer = self._claims.producer(keys[hits])
+        producer = self._claims.producer(keys[hit_blocks])
         if producer is None or producer.priority > request.priority:
             return None
-        claimed = bisect_left(keys, True, lo=hits, key=lambda key: key not in self._claims)
-        if (claimed - hits) * self._block < MIN_SHARED_IN_FLIGHT_TOKENS:
+        claimed = bisect_left(keys, True, lo=hit_blocks, key=lambda key: key not in self._claims)
+        if (claimed - hit_blocks) * self._block < MIN_SHARED_IN_FLIGHT_TOKENS:
             return None
         return keys[claimed - 1]
 
-    def _from_source(self, request: Request, hits: int) -> Match | None:
+    def _from_source(self, request: Request, hit_blocks: int) -> Match | Wait | None:
         """A fork of a running source, a wait for its fork point, or None: go by the index."""
         source = request.source
-        if source is None or source.table is None or request.fork_at <= hits * self._block:
+        if source is None or source.table is None or request.fork_at <= hit_blocks * self._block:
             return None
         if source.table.stored < request.fork_at:
-            ahead = source.rank < request.rank
-            return Match(hits * self._block, 0, [], wait=source) if ahead else None
+            return Wait(source, hit_blocks * self._block) if source.rank < request.rank else None
         restart = request.restart(request.fork_at)
         full, part = divmod(request.fork_at, self._block)
         shared, tails = [], []

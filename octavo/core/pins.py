@@ -42,8 +42,11 @@ class Pins:
         """Block references held by all pins; a block in two pins counts twice."""
         return sum(table.held() for table in self.tables())
 
-    def add(self, name: str, table: BlockTable, deadline: float) -> None:
-        """Hold `table`'s blocks until `deadline`; replaces a pin of the same name."""
+    def add(self, name: str, table: BlockTable, deadline: float) -> bool:
+        """Hold `table`'s blocks until `deadline`; replaces a pin of the same name.
+
+        False: it is larger than the whole budget and not held.
+        """
         for group in table.groups:
             self._pool.share(group)
         self.remove(name, "replaced")
@@ -52,8 +55,9 @@ class Pins:
             self._sink(Pinned(name, table.held(), deadline))
         while self.blocks > self._budget:
             self.remove(next(iter(self._pins)), "budget")
+        return name in self._pins
 
-    def remove(self, name: str, reason: str = "released") -> bool:
+    def remove(self, name: str, reason: str) -> bool:
         pin = self._pins.pop(name, None)
         if pin is None:
             return False

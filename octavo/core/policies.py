@@ -1,33 +1,40 @@
 """The choices that make one scheduler behave like others, so that their loss shows in its receipts.
 
-Each policy is a pure function; pool, cache and scheduler are the same for all of them.
+Values and pure functions; pool, cache and scheduler are the same for all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from octavo.core.request import Request
 
-Cover = Callable[[Request, int], int]
-Chunk = Callable[[int, int], int]
-Admits = Callable[[Sequence[Request]], bool]
+
+@dataclass(frozen=True, slots=True)
+class Allocator:
+    """How far ahead of its tokens a request holds blocks.
+
+    `cover(request, end)` is the number of tokens to hold blocks for when it has `end` of them.
+    `reserves`: it may be more than `end`, and none of it is given back before the request ends.
+    """
+
+    cover: Callable[[Request, int], int]
+    reserves: bool
 
 
-def exact(request: Request, end: int) -> int:
-    """Paged: hold blocks for the tokens there are."""
+def _exact(request: Request, end: int) -> int:
     del request
     return end
 
 
-def max_length(request: Request, end: int) -> int:
-    """Reserve the longest the request may become. The last token needs no slot."""
+def _max_length(request: Request, end: int) -> int:
+    """The longest the request may become. The last token needs no slot."""
     return max(end, request.max_total - 1)
 
 
-def power_of_two(request: Request, end: int) -> int:
-    """Reserve the output in doubling buffers, as systems did that grow without paging."""
+def _power_of_two(request: Request, end: int) -> int:
+    """The prompt, and a buffer for the output that doubles when it is full."""
     n_output = end - request.n_prompt
     if n_output <= 0:
         return end
@@ -35,32 +42,27 @@ def power_of_two(request: Request, end: int) -> int:
     return max(end, min(doubled, request.max_total - 1))
 
 
-def split(n_tokens: int, left: int) -> int:
-    """Chunked prefill: take what the budget leaves."""
-    return max(0, min(n_tokens, left))
-
-
-def whole(n_tokens: int, left: int) -> int:
-    """A prompt is computed in one step or not at all."""
-    return n_tokens if n_tokens <= left else 0
-
-
-def always(running: Sequence[Request]) -> bool:
-    """Continuous batching: requests enter at any step."""
-    del running
-    return True
-
-
-def when_empty(running: Sequence[Request]) -> bool:
-    """Static batching: a new batch enters when the last one has left."""
-    return not running
+PAGED = Allocator(_exact, reserves=False)
+MAX_LENGTH = Allocator(_max_length, reserves=True)
+POWER_OF_TWO = Allocator(_power_of_two, reserves=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policies:
-    """One choice of each. `share_in_flight`: wait for blocks that another request is computing."""
+    """One choice of each.
 
-    cover: Cover = exact
-    chunk: Chunk = split
-    admits: Admits = always
+    splits          chunked prefill: a prompt takes what the budget leaves; else all or nothing
+    continuous      requests enter at any step; else a batch enters when the last one has left
+    share_in_flight wait for blocks that another request is computing
+    """
+
+    allocator: Allocator = PAGED
+    splits: bool = True
+    continuous: bool = True
     share_in_flight: bool = True
+
+    def chunk(self, n_tokens: int, left: int) -> int:
+        """How many of `n_tokens` to compute when the budget has `left`."""
+        if n_tokens <= left:
+            return n_tokens
+        return max(0, left) if self.splits else 0

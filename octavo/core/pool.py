@@ -6,10 +6,11 @@ Knows no requests, no bytes and no clock; `now` is set by its owner. Ids run fro
 from __future__ import annotations
 
 from array import array
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from octavo.core.batch import DEVICE
 from octavo.core.events import Removed, Sink
 from octavo.core.keys import Key
 from octavo.core.table import NOTHING
@@ -18,6 +19,7 @@ from octavo.core.table import NOTHING
 class Entry(NamedTuple):
     """A published block's place in the chain."""
 
+    root: Key
     key: Key
     parent: Key
     position: int  # in blocks from the start of the sequence; 0 has the root as its parent
@@ -66,6 +68,11 @@ class BlockPool:
 
     def holders(self, block: int) -> int:
         return self._refs[block]
+
+    def freed_by(self, tables: Iterable[Iterable[int]]) -> int:
+        """Blocks that would become available if all of `tables` were dropped."""
+        held = Counter(block for ids in tables for block in ids if block != NOTHING)
+        return sum(1 for block, n in held.items() if self._refs[block] == n)
 
     def is_published(self, block: int) -> bool:
         return self._entries[block] is not None
@@ -144,12 +151,10 @@ class BlockPool:
     def clear(self, root: Key | None) -> None:
         """Remove every key, or those under `root`. References stay; idle blocks become free."""
         for index in self._index:
-            doomed: set[Key] = set()
-            for key, block in list(index.items()):
+            for block in list(index.values()):
                 entry = self._entries[block]
                 assert entry is not None
-                if root is None or entry.parent == root or entry.parent in doomed:
-                    doomed.add(key)
+                if root is None or entry.root == root:
                     since = self._cached.pop(block, None)
                     self._forget(block, "cleared", 0.0 if since is None else self.now - since)
                     if since is not None:
@@ -161,7 +166,7 @@ class BlockPool:
         self._entries[block] = None
         del self._index[entry.group][entry.key]
         if self._sink is not None:
-            self._sink(Removed(entry.key, entry.group, 0, reason, idle_seconds))
+            self._sink(Removed(entry.key, entry.group, DEVICE, reason, idle_seconds))
 
     # -- invariants -------------------------------------------------------------------------
 

@@ -50,15 +50,16 @@ class Publisher:
             tokens = array("I", request.tokens[i * block : (i + 1) * block])
             kept = False
             for group, blocks in enumerate(table.groups):
-                entry = Entry(key, parent, i, tokens, group)
+                entry = Entry(chain.root, key, parent, i, tokens, group)
                 if blocks[i] == NOTHING or not self._parent_is_own(entry, blocks):
                     continue
                 survivor = self._pool.publish(blocks[i], entry)
-                kept = survivor == blocks[i]
-                if kept:
+                if survivor == blocks[i]:
                     fresh[group].append(entry)
+                    kept = True
                 blocks[i] = survivor
-            self._bill(request, (i + 1) * block, kept=kept)
+            if (i + 1) * block <= request.n_prompt:
+                request.receipt.take_block((i + 1) * block, block, kept=kept)
             self._claims.drop(key, request)
         self._announce(request, fresh)
 
@@ -71,13 +72,6 @@ class Publisher:
         if entry.position == 0 or not self._kinds[entry.group].closed:
             return True
         return self._pool.index(entry.group).get(entry.parent) == blocks[entry.position - 1]
-
-    def _bill(self, request: Request, end: int, *, kept: bool) -> None:
-        """Enter a full prompt block on the receipt, with the longest pin that asked for it."""
-        if end <= request.n_prompt:
-            ttls = [pin.ttl_seconds for pin in request.pins if end <= pin.n_tokens]
-            ttl = max(ttls, default=None)
-            request.receipt.take_block(end, self._block, kept=kept, ttl_seconds=ttl)
 
     def _announce(self, request: Request, fresh: list[list[Entry]]) -> None:
         if self._sink is None:

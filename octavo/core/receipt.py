@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from octavo.core.request import Request
 
 HOUR_SECONDS = 3600.0
 
@@ -12,7 +16,17 @@ class Receipt:
     """In tokens unless the name says otherwise; times on the loop's clock, in seconds.
 
     read + written_5m + written_1h + written_implicit + unkept = prompt: each position is counted
-    once and until the first token, also across preemptions; `recomputed` counts repeated work.
+    once and until the first token, also across preemptions; `recomputed` counts repeated work. For
+    a request that ended before its first token the sum is what of the prompt had been read or
+    computed by then.
+
+    written_1h, written_5m   computed and kept by a pin, of at least an hour or less
+    written_implicit         computed and kept for as long as nobody needs the room
+    unkept                   computed and not kept: a partial last block, or a duplicate
+    shared_in_flight         read from a request that was computing it meanwhile
+    shared_blocks, copied_blocks   taken over shared, or copied at a fork, in all admissions
+    tokens, stored, blocks, slots  held at the end
+    block_seconds            blocks held over time; a shared block counts fully for each holder
     """
 
     read: int = 0
@@ -37,6 +51,9 @@ class Receipt:
     finished_at: float | None = None
     _billed: int = field(default=0, repr=False)  # prompt positions accounted so far
     _reached: int = field(default=0, repr=False)  # positions ever computed
+    _kept: list[tuple[int, int]] = field(default_factory=list, repr=False)  # (end, tokens)
+    _pinned_5m: int = field(default=0, repr=False)  # end of the longest pin of that kind
+    _pinned_1h: int = field(default=0, repr=False)
     _held: int = field(default=0, repr=False)
     _held_since: float = field(default=0.0, repr=False)
 
@@ -68,22 +85,34 @@ class Receipt:
             self.shared_in_flight += min(fresh, max(0, end - waited_from))
         return fresh
 
-    def take_block(self, end: int, n_tokens: int, *, kept: bool, ttl_seconds: float | None) -> None:
-        """A prompt block that ends at `end` is full; `kept`: this request's copy entered the index.
-
-        `ttl_seconds`: how long a pin keeps it, None for as long as nobody needs the room.
-        """
+    def take_block(self, end: int, n_tokens: int, *, kept: bool) -> None:
+        """A prompt block that ends at `end` is full; `kept`: this copy of it entered the index."""
         if self.first_token_at is not None or end <= self._billed:
             return
         self._billed = end
-        if not kept:
+        if kept:
+            self._kept.append((end, n_tokens))
+            self._enter(end, n_tokens)
+
+    def take_pin(self, end: int, ttl_seconds: float) -> None:
+        """What this request wrote below `end` is pinned. The longest pin of a block names it."""
+        if self.first_token_at is not None:
             return
-        if ttl_seconds is None:
-            self.written_implicit += n_tokens
-        elif ttl_seconds < HOUR_SECONDS:
+        if ttl_seconds < HOUR_SECONDS:
+            self._pinned_5m = max(self._pinned_5m, end)
+        else:
+            self._pinned_1h = max(self._pinned_1h, end)
+        self.written_5m = self.written_1h = self.written_implicit = 0
+        for block_end, n_tokens in self._kept:
+            self._enter(block_end, n_tokens)
+
+    def _enter(self, end: int, n_tokens: int) -> None:
+        if end <= self._pinned_1h:
+            self.written_1h += n_tokens
+        elif end <= self._pinned_5m:
             self.written_5m += n_tokens
         else:
-            self.written_1h += n_tokens
+            self.written_implicit += n_tokens
 
     def take_work(self, start: int, end: int) -> None:
         """Positions [start, end) were computed."""
@@ -92,8 +121,24 @@ class Receipt:
 
     def take_first_token(self, n_prompt: int, now: float) -> None:
         """Closes the prompt's account: what was neither read nor written is unkept."""
+        self._settle(n_prompt)
         self.first_token_at = now
-        self.unkept = n_prompt - self.read - self.written
+
+    def close(self, request: Request, now: float, *, block_tokens: int) -> None:
+        """The request has ended; it still holds its table, if it ever had one."""
+        if self.first_token_at is None:
+            self._settle(min(request.n_prompt, max(self._reached, self._billed)))
+        self.finished_at = now
+        self.tokens = len(request.tokens)
+        if request.table is not None:
+            self.stored = request.table.stored
+            self.blocks = len(request.table)
+            self.slots = self.blocks * block_tokens
+        self.hold(0, now)
+
+    def _settle(self, n_counted: int) -> None:
+        self.unkept = n_counted - self.read - self.written
+        self._kept.clear()
 
     def hold(self, blocks: int, now: float) -> None:
         """From `now` on the request holds `blocks`; a shared block counts fully for each holder."""

@@ -48,6 +48,16 @@ class Request:
 
     `source` and `fork_at`: start as a fork of another request once it has stored `fork_at` tokens
     (n > 1). `scored` is the first position whose prompt log-probability is still owed.
+
+    How far it is, in tokens; always computed <= stored <= len(tokens):
+
+        tokens    |---------- prompt ----------|-- generated --|   known and confirmed
+        stored    |=======================|                        K and V are in the pool
+        computed  |=====================|                          where the next row starts
+        offered   |---|---|---|---|---|                            whole blocks shown to the index
+
+    `stored` runs ahead of `computed` only after a hit of the whole prompt, whose last token is run
+    once more for its logits and not stored again (a row's `write_from` is `stored`).
     """
 
     __slots__ = (

@@ -47,10 +47,13 @@ class Roster:
     def drop_finished(self) -> None:
         self.running[:] = [request for request in self.running if request.finish is None]
 
-    def take_vacated(self) -> list[int]:
-        """Seats given up since the last call."""
-        vacated, self._vacated = self._vacated, []
-        return vacated
+    def vacated(self) -> list[int]:
+        """Seats given up since `settled`."""
+        return list(self._vacated)
+
+    def settled(self) -> None:
+        """A step that carried `vacated` has been run."""
+        self._vacated.clear()
 
     def check(self) -> None:
         for queue in (self.running, self.waiting):

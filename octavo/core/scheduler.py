@@ -1,52 +1,20 @@
-"""Who computes what in the next step: one pass over running and waiting requests in rank order.
+"""The life of requests between steps: entering, planning, taking results in, ending.
 
-There is no prefill phase and no decode phase: each request has known and computed tokens, and a
-step lets requests catch up within the budget. Owns the two queues and the seats; knows no block
-ids, no tensors, no text and no clock.
+Owns the roster and the totals; `planner` decides who computes what. Knows no block ids, no tensors,
+no text and no clock.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from octavo.core.batch import Batch, Delta, Row, RowResult, StepResult
 from octavo.core.cache import KVCache, Refusal
-from octavo.core.match import Match
-from octavo.core.policies import Policies, whole
-from octavo.core.request import Finish, Request
+from octavo.core.planner import Planner
+from octavo.core.policies import Policies
+from octavo.core.request import Finish, Limits, Request
 from octavo.core.roster import Roster
-
-HIT_BLOCKS_PER_STEP = 16_384  # bounds the time that sharing cached blocks takes within one step
-
-
-@dataclass(slots=True)
-class Totals:
-    """Counts since the start. Tokens where the name says so; a request counts its prompt once."""
-
-    steps: int = 0
-    requests: int = 0
-    prefix_query_tokens: int = 0
-    prefix_hit_tokens: int = 0
-    computed_tokens: int = 0
-    generated_tokens: int = 0
-    preemptions: int = 0
-    stalls: int = 0
-
-
-@dataclass(slots=True)
-class _Pass:
-    """What is left to give in one pass. `planned` of the running requests have had their turn."""
-
-    left_tokens: int
-    seats: int
-    admitting: bool
-    now: float
-    rows: list[Row]
-    planned: int = 0
-    looked_at: int = 0
-    hit_blocks: int = 0
-    owed_blocks: int | None = None  # what running requests still miss; None: count again
+from octavo.core.totals import Totals
 
 
 class Scheduler:
@@ -65,6 +33,13 @@ class Scheduler:
         self._roster = Roster(max_num_seqs)
         self.running = self._roster.running
         self.waiting = self._roster.waiting
+        self._planner = Planner(
+            cache,
+            self._roster,
+            budget_tokens=max_num_batched_tokens,
+            policies=self.policies,
+            totals=self.totals,
+        )
         self._budget = max_num_batched_tokens
         self._arrivals = 0
 
@@ -77,26 +52,32 @@ class Scheduler:
     def add(self, request: Request, now: float) -> Refusal | None:
         """Queue a request, or refuse one that could never run. Clamps its length to what fits."""
         assert request.tokens, "an empty prompt reached the core"
-        refusal = self.never_fits(request)
+        self._clamp(request)
+        refusal = self._refusal(request)
         if refusal is not None:
             return refusal
         request.rank = (request.priority, self._arrivals)
         self._arrivals += 1
-        self.totals.requests += 1
+        self.totals.sequences += 1
         request.receipt.queued_at = now
         self._roster.queue(request)
         return None
 
-    def never_fits(self, request: Request) -> Refusal | None:
-        """Refusal if `request` could not run even alone. Clamps `max_total` to what can be held."""
+    def would_refuse(self, n_prompt: int, max_tokens: int) -> Refusal | None:
+        """What `add` would say of such a request. Changes nothing; safe from any thread."""
+        probe = Request("", [0] * n_prompt, limits=Limits(max_tokens))
+        self._clamp(probe)
+        return self._refusal(probe)
+
+    def _clamp(self, request: Request) -> None:
         request.max_total = min(request.max_total, self.cache.capacity_tokens + 1)
-        if self.policies.chunk is whole:
+        if not self.policies.splits:
             # An unsplit prompt that was preempted must fit the budget with all it has generated.
             request.max_total = min(request.max_total, self._budget + 1)
-        if self.policies.chunk is whole and request.n_prompt > self._budget:
-            blocks = self.cache.spec.blocks
-            budget = blocks(self._budget)
-            return Refusal(blocks(request.n_prompt), budget, budget)
+
+    def _refusal(self, request: Request) -> Refusal | None:
+        if not self.policies.splits and request.n_prompt > self._budget:
+            return Refusal(request.n_prompt, self._budget, self._budget, "tokens in one step")
         return self.cache.fits(request)
 
     def end(self, request: Request, finish: Finish, now: float) -> None:
@@ -107,190 +88,23 @@ class Scheduler:
 
     def _close(self, request: Request, finish: Finish, now: float) -> None:
         """Settle the receipt, give everything up. The caller takes it off its queue."""
-        receipt = request.receipt
         request.finish = finish
-        receipt.finished_at = now
-        receipt.tokens = len(request.tokens)
-        if request.table is not None:
-            receipt.stored = request.table.stored
-            receipt.blocks = len(request.table)
-            receipt.slots = receipt.blocks * self.cache.block_tokens
-        self._leave(request, now)
+        request.receipt.close(request, now, block_tokens=self.cache.block_tokens)
+        self._planner.leave(request, now)
 
-    def _leave(self, request: Request, now: float) -> None:
-        request.receipt.hold(0, now)
-        self.cache.release(request)
-        request.drafts = ()
-        self._roster.vacate(request)
-
-    # -- planning -------------------------------------------------------------------------------
+    # -- a step ---------------------------------------------------------------------------------
 
     def schedule(self, now: float) -> Batch:
-        """The next step's batch. Best rank first; victims are taken from the other end."""
+        """The next step's batch. If its results never come, the next call plans it again."""
         self.cache.tick(now)
         self.totals.steps += 1
-        running = self.running
-        step = _Pass(
-            left_tokens=self._budget - len(running),  # one token is set aside for each running one
-            seats=self._roster.seats_left,
-            admitting=self.policies.admits(running),
-            now=now,
-            rows=[],
-        )
-        while True:
-            head = self._head(step)
-            if step.planned < len(running) and (
-                head is None or running[step.planned].rank < head.rank
-            ):
-                self._advance(step, running[step.planned])
-            elif head is not None:
-                self._consider(step, head)
-            else:
-                break
-        vacated = self._roster.take_vacated() if step.rows else []
-        return Batch(self.totals.steps, step.rows, self.cache.take_moves(), vacated)
-
-    def _head(self, step: _Pass) -> Request | None:
-        if step.admitting and step.looked_at < len(self.waiting):
-            return self.waiting[step.looked_at]
-        return None
-
-    def _advance(self, step: _Pass, request: Request) -> None:
-        """Plan a running request: one token, and of the rest of the budget what it can use."""
-        n = 1
-        behind = request.behind
-        if behind > 1:
-            room = max(0, request.max_total - len(request.tokens) - 1)
-            request.drafts = request.drafts[:room]
-            n += self.policies.chunk(request.behind - 1, step.left_tokens)
-        while self.cache.reserve(request, n) is not None:
-            if request.drafts:
-                request.drafts = ()
-                n = 1 + self.policies.chunk(request.behind - 1, step.left_tokens)
-            elif not self._make_room(step, request):
-                self.totals.stalls += 1
-                step.admitting = False
-                step.left_tokens += 1
-                step.planned += 1
-                return
-        step.left_tokens -= n - 1
-        step.planned += 1
-        step.rows.append(self._row(request, n, step.now))
-
-    def _make_room(self, step: _Pass, request: Request) -> bool:
-        """Preempt the last in rank; if that is `request` alone, the oldest pin yields."""
-        victim = self.running[-1]
-        if victim is not request:
-            self._preempt(step, victim)
-            step.admitting = False
-            return True
-        if len(self.running) > 1:
-            return False
-        yielded = self.cache.unpin_oldest()
-        assert yielded, "a lone request was refused"
-        return True
-
-    def _consider(self, step: _Pass, request: Request) -> None:
-        """Admit the best waiting request, park it, or stop admitting in this step."""
-        full_house = step.seats <= 0 or step.left_tokens <= 0
-        if full_house and not self._outranks(step, request):
-            step.admitting = False
-            return
-        if self.cache.parked(request):
-            self._pass_over(step)
-            return
-        while True:
-            match = self.cache.match(request)
-            if match.wait is not None:
-                self.cache.park(request, match)
-                self._pass_over(step)
-                return
-            n = self.policies.chunk(len(request.tokens) - match.restart, step.left_tokens)
-            if n <= 0 or step.hit_blocks > HIT_BLOCKS_PER_STEP:
-                step.admitting = False
-                return
-            if self._fits_now(step, request, match):
-                self._admit(step, request, match, n)
-                return
-            if self._outranks(step, request):
-                self._preempt(step, self.running[-1])
-            elif self.running or not self.cache.unpin_oldest():
-                step.admitting = False
-                return
-
-    def _pass_over(self, step: _Pass) -> None:
-        """A request that waits for others' blocks keeps a seat free for when they are there."""
-        step.seats -= 1
-        step.looked_at += 1
-
-    def _outranks(self, step: _Pass, request: Request) -> bool:
-        """Whether a running request of strictly worse priority has not been planned yet."""
-        running = self.running
-        return len(running) > step.planned and running[-1].priority > request.priority
-
-    def _fits_now(self, step: _Pass, request: Request, match: Match) -> bool:
-        """Room for all known tokens beside what the running ones still need for theirs."""
-        if step.seats <= 0:
-            return False
-        if step.owed_blocks is None:
-            step.owed_blocks = sum(map(self.cache.owed, self.running))
-        cost = self.cache.cost(request, match, len(request.tokens))
-        return cost + step.owed_blocks <= self.cache.pool.available
-
-    def _admit(self, step: _Pass, request: Request, match: Match, n: int) -> None:
-        refusal = self.cache.admit(request, match, n)
-        assert refusal is None, "less was needed than was free, and yet refused"
-        self._roster.seat(step.looked_at, step.planned)
-        step.planned += 1
-        step.seats -= 1
-        step.left_tokens -= n
-        step.hit_blocks += match.n_tokens // self.cache.block_tokens
-        if step.owed_blocks is not None:
-            step.owed_blocks += self.cache.owed(request)
-        n_read = min(match.restart, request.n_prompt)
-        fresh = request.receipt.take_read(n_read, waited_from=request.waited_from)
-        request.waited_from = None
-        if request.receipt.admitted_at is None:
-            request.receipt.admitted_at = step.now
-            self._count_query(request, fresh)
-        step.rows.append(self._row(request, n, step.now))
-
-    def _count_query(self, request: Request, n_hit: int) -> None:
-        """Once per request. A fork asks nothing of the index, so it is not counted."""
-        if request.chain.root is not None and request.source is None:
-            self.totals.prefix_query_tokens += request.n_prompt
-            self.totals.prefix_hit_tokens += n_hit
-
-    def _row(self, request: Request, n: int, now: float) -> Row:
-        table = request.table
-        assert table is not None
-        start = request.computed
-        end = start + n
-        known = len(request.tokens)
-        samples = end >= known
-        logits_from = known - 1 if samples else end
-        if request.scored < request.n_prompt:
-            logits_from = start
-        request.receipt.hold(len(table), now)
-        drafts = request.drafts[: max(0, end - known)]
-        return Row(request, request.seat, start, end, table.stored, logits_from, drafts, samples)
-
-    def _preempt(self, step: _Pass, victim: Request) -> None:
-        """Take everything from the last in rank; it will compute again what the cache loses."""
-        popped = self.running.pop()
-        assert popped is victim
-        self.totals.preemptions += 1
-        victim.receipt.preemptions += 1
-        self._leave(victim, step.now)
-        self._roster.queue(victim)
-        step.left_tokens += 1
-        step.seats += 1
-        step.owed_blocks = None
-
-    # -- results --------------------------------------------------------------------------------
+        rows = self._planner.plan(now)
+        return Batch(self.totals.steps, rows, self.cache.moves(), self._roster.vacated())
 
     def update(self, batch: Batch, result: StepResult, now: float) -> list[Delta]:
         """Take in what a step computed. Returns what changed for whom."""
+        if batch.rows:
+            self._step_done()
         deltas: list[Delta] = []
         ended = False
         for row, row_result in zip(batch.rows, result.rows, strict=True):
@@ -301,6 +115,22 @@ class Scheduler:
         if ended:
             self._roster.drop_finished()
         return deltas
+
+    def fail(self, reason: str, now: float) -> list[Delta]:
+        """A whole step failed: end what was running, keep what waits, publish nothing."""
+        self._step_done()
+        deltas = []
+        for request in self.running:
+            self._close(request, Finish.ERROR, now)
+            deltas.append(Delta(request, (), reason, Finish.ERROR))
+        self._roster.drop_finished()
+        return deltas
+
+    def _step_done(self) -> None:
+        self.cache.moved()
+        self._roster.settled()
+
+    # -- results --------------------------------------------------------------------------------
 
     def _take(self, row: Row, result: RowResult, now: float) -> Delta | None:
         request = row.request
@@ -344,21 +174,17 @@ class Scheduler:
         return None
 
     def _pin(self, request: Request) -> None:
+        """Grant the pins whose blocks are there. A pin reaches no further than the prompt."""
         table = request.table
         assert table is not None
+        left = []
         for wish in request.pins:
-            if table.stored >= wish.n_tokens:
-                self.cache.pin(wish.name, request, wish.n_tokens, wish.ttl_seconds)
-        request.pins = tuple(wish for wish in request.pins if table.stored < wish.n_tokens)
-
-    def fail(self, reason: str, now: float) -> list[Delta]:
-        """A whole step failed: end what was running, keep what waits, publish nothing."""
-        deltas = []
-        for request in self.running:
-            self._close(request, Finish.ERROR, now)
-            deltas.append(Delta(request, (), reason, Finish.ERROR))
-        self._roster.drop_finished()
-        return deltas
+            n_tokens = min(wish.n_tokens, request.n_prompt)
+            if table.stored < n_tokens:
+                left.append(wish)
+            elif self.cache.pin(wish.name, request, n_tokens, wish.ttl_seconds):
+                request.receipt.take_pin(n_tokens, wish.ttl_seconds)
+        request.pins = tuple(left)
 
     def check(self) -> None:
         """Assert the invariants at rest. For tests and debugging."""

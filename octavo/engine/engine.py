@@ -14,7 +14,7 @@ from octavo.core.batch import Delta
 from octavo.core.cache import KVCache
 from octavo.core.errors import EngineClosed, NeverFits, Overloaded, RequestError
 from octavo.core.loop import Loop
-from octavo.core.request import Finish, Request
+from octavo.core.request import Finish
 from octavo.core.scheduler import Scheduler
 from octavo.engine.prepare import Prepared, Preparer
 from octavo.engine.session import Emit, Session
@@ -73,11 +73,11 @@ class Engine:
                 "wait; ask for fewer",
                 param="n",
             )
-        probe = Request("", prepared.tokens, limits=prepared.limits)
-        refusal = self.scheduler.never_fits(probe)
+        n_prompt = len(prepared.tokens)
+        refusal = self.scheduler.would_refuse(n_prompt, prepared.limits.max_tokens)
         if refusal is not None:
             raise NeverFits(
-                f"the prompt of {probe.n_prompt} tokens can never run here: it {refusal}; shorten "
+                f"the prompt of {n_prompt} tokens can never run here: it {refusal}; shorten "
                 "it, or start the engine with more num_blocks (without chunked prefill, also with "
                 "a larger max_num_batched_tokens)",
                 param="prompt",

@@ -14,7 +14,7 @@ class EngineStats:
     running: int
     waiting: int
     steps: int
-    requests: int
+    sequences: int
     prefix_query_tokens: int
     prefix_hit_tokens: int
     computed_tokens: int
@@ -44,7 +44,7 @@ class EngineStats:
             running=len(scheduler.running),
             waiting=len(scheduler.waiting),
             steps=totals.steps,
-            requests=totals.requests,
+            sequences=totals.sequences,
             prefix_query_tokens=totals.prefix_query_tokens,
             prefix_hit_tokens=totals.prefix_hit_tokens,
             computed_tokens=totals.computed_tokens,

@@ -8,7 +8,7 @@ import pytest
 
 from octavo.core.config import EngineConfig, Machine, resolve_numerics, resolve_sizes
 from octavo.core.errors import ConfigError
-from octavo.core.policies import exact, max_length, when_empty, whole
+from octavo.core.policies import MAX_LENGTH, PAGED
 
 MACHINE = Machine(native_bf16=False, available_bytes=1 << 30, threads=2)
 
@@ -18,7 +18,7 @@ def test_defaults() -> None:
     assert config.cache.block_size == 16
     assert config.scheduler.max_num_batched_tokens == 2048
     assert config.scheduler.max_num_seqs == 128
-    assert config.policies().cover is exact
+    assert config.policies().allocator is PAGED
 
 
 def test_policies_follow_options() -> None:
@@ -27,7 +27,9 @@ def test_policies_follow_options() -> None:
         share_in_flight=False,
     )  # fmt: skip
     policies = config.policies()
-    assert (policies.cover, policies.chunk, policies.admits) == (max_length, whole, when_empty)
+    assert policies.allocator is MAX_LENGTH
+    assert not policies.splits
+    assert not policies.continuous
     assert not policies.share_in_flight
 
 

@@ -75,7 +75,7 @@ class PoolMachine(RuleBasedStateMachine):
         if self.pool.is_published(held[at]):
             return
         key = b"key %d" % name
-        survivor = self.pool.publish(held[at], Entry(key, ROOT, 0, array("I", [name]), 0))
+        survivor = self.pool.publish(held[at], Entry(ROOT, key, ROOT, 0, array("I", [name]), 0))
         assert survivor == self.published.get(key, held[at])
         self.published.setdefault(key, survivor)
         held[at] = survivor
@@ -106,10 +106,10 @@ TestPool = PoolMachine.TestCase
 def test_eviction_is_least_recently_used_and_tail_first() -> None:
     pool = BlockPool(4)
     head, tail = pool.allocate(2)
-    pool.publish(head, Entry(b"head", ROOT, 0, array("I"), 0))
-    pool.publish(tail, Entry(b"tail", b"head", 1, array("I"), 0))
+    pool.publish(head, Entry(ROOT, b"head", ROOT, 0, array("I"), 0))
+    pool.publish(tail, Entry(ROOT, b"tail", b"head", 1, array("I"), 0))
     (other,) = pool.allocate(1)
-    pool.publish(other, Entry(b"other", ROOT, 0, array("I"), 0))
+    pool.publish(other, Entry(ROOT, b"other", ROOT, 0, array("I"), 0))
     pool.drop([head, tail])
     pool.drop([other])
     pool.allocate(1)  # the free one
@@ -130,7 +130,7 @@ def test_eviction_says_how_long_a_block_lay_unused() -> None:
     events: list[Removed] = []
     pool = BlockPool(1, sink=events.append)  # type: ignore[arg-type]
     ids = pool.allocate(1)
-    pool.publish(ids[0], Entry(b"k", ROOT, 0, array("I"), 0))
+    pool.publish(ids[0], Entry(ROOT, b"k", ROOT, 0, array("I"), 0))
     pool.now = 10.0
     pool.drop(ids)
     pool.now = 13.5
@@ -141,10 +141,9 @@ def test_eviction_says_how_long_a_block_lay_unused() -> None:
 def test_clearing_one_root_leaves_the_others_and_takes_descendants() -> None:
     pool = BlockPool(4)
     ids = pool.allocate(4)
-    for block, (key, parent) in zip(
-        ids, [(b"a", b"r1"), (b"b", b"a"), (b"c", b"r2"), (b"d", b"c")], strict=True
-    ):
-        pool.publish(block, Entry(key, parent, 0 if parent[:1] == b"r" else 1, array("I"), 0))
+    chains = [(b"r1", b"a", b"r1"), (b"r1", b"b", b"a"), (b"r2", b"c", b"r2"), (b"r2", b"d", b"c")]
+    for block, (root, key, parent) in zip(ids, chains, strict=True):
+        pool.publish(block, Entry(root, key, parent, int(parent != root), array("I"), 0))
     pool.clear(b"r1")
     assert set(pool.index(0)) == {b"c", b"d"}
     pool.drop(ids)

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from octavo.core.policies import Policies, max_length, power_of_two, when_empty, whole
+from octavo.core.policies import MAX_LENGTH, POWER_OF_TWO, Policies
 from tests.core.traffic import Traffic
 
 VARIANTS = {
     "cache off": {"uncached": 1.0},
     "cache on": {"uncached": 0.0},
     "claims off": {"policies": Policies(share_in_flight=False)},
-    "reserve the maximum": {"policies": Policies(cover=max_length)},
-    "reserve powers of two": {"policies": Policies(cover=power_of_two)},
-    "static batching": {"policies": Policies(admits=when_empty)},
-    "whole prompts": {"policies": Policies(chunk=whole)},
+    "reserve the maximum": {"policies": Policies(allocator=MAX_LENGTH)},
+    "reserve powers of two": {"policies": Policies(allocator=POWER_OF_TWO)},
+    "static batching": {"policies": Policies(continuous=False)},
+    "whole prompts": {"policies": Policies(splits=False)},
     "all of these": {
         "policies": Policies(
-            cover=max_length, chunk=whole, admits=when_empty, share_in_flight=False
+            allocator=MAX_LENGTH, splits=False, continuous=False, share_in_flight=False
         )
     },
 }

@@ -14,9 +14,9 @@ from octavo.core import (
     Sliding,
     StepResult,
 )
-from octavo.core.policies import max_length, when_empty, whole
+from octavo.core.policies import MAX_LENGTH, POWER_OF_TWO, Allocator
 from octavo.core.spec import Full
-from tests.core.desk import Desk
+from tests.core.desk import ROOT, Desk
 
 
 def test_leader_aborted_the_best_waiter_becomes_the_producer() -> None:
@@ -251,7 +251,7 @@ def test_decode_goes_first_and_prefill_takes_the_rest() -> None:
 
 
 def test_static_batching_admits_only_into_an_empty_house() -> None:
-    desk = Desk(100, policies=Policies(admits=when_empty))
+    desk = Desk(100, policies=Policies(continuous=False))
     first = desk.add("a", range(20), max_tokens=6)
     desk.step()
     second = desk.add("b", range(50, 70), max_tokens=2)
@@ -262,7 +262,7 @@ def test_static_batching_admits_only_into_an_empty_house() -> None:
 
 
 def test_whole_prompts_refuse_what_no_step_can_hold() -> None:
-    desk = Desk(100, budget=128, policies=Policies(chunk=whole))
+    desk = Desk(100, budget=128, policies=Policies(splits=False))
     assert desk.scheduler.add(desk.request("a", range(129)), 0.0) is not None
     request = desk.add("b", range(100), max_tokens=400)
     desk.run()
@@ -277,7 +277,7 @@ def test_reserving_fits_fewer_requests_than_paging() -> None:
         desk.step()
         return len(desk.scheduler.running)
 
-    assert (running(Policies()), running(Policies(cover=max_length))) == (20, 4)
+    assert (running(Policies()), running(Policies(allocator=MAX_LENGTH))) == (20, 4)
 
 
 def test_a_row_error_ends_that_request_only() -> None:
@@ -410,4 +410,136 @@ def test_abort_of_a_waiting_and_of_a_running_request_frees_everything() -> None:
     desk.abort(running)
     desk.abort(running)
     assert not desk.scheduler.busy
+    desk.assert_empty()
+
+
+def test_a_step_whose_results_never_came_is_planned_again_with_its_copies() -> None:
+    desk = Desk(100)
+    leader = desk.add("c0", range(40), max_tokens=6)
+    child = desk.add("c1", range(40), max_tokens=6, source=leader, choice=1)
+    desk.step()
+    lost = desk.scheduler.schedule(desk.now)
+    assert len(lost.moves) == 1
+    desk.step()
+    assert desk.batches[-1].moves == lost.moves
+    desk.run()
+    desk.assert_right(leader, child)
+
+
+def test_a_static_batch_takes_in_its_own_forks_and_followers() -> None:
+    desk = Desk(200, policies=Policies(continuous=False))
+    leader = desk.add("c0", range(100), max_tokens=20)
+    fork = desk.add("c1", range(100), max_tokens=20, source=leader, choice=1)
+    twin = desk.add("twin", range(100), max_tokens=20)
+    desk.step()
+    late = desk.add("late", range(500, 520), max_tokens=2)
+    desk.step()
+    assert set(desk.rows()) == {"c0", "c1", "twin"}
+    desk.run()
+    desk.assert_right(leader, fork, twin, late)
+    assert late.receipt.admitted_at > leader.receipt.finished_at  # type: ignore[operator]
+
+
+def test_better_priority_gets_in_when_every_token_of_the_budget_is_taken() -> None:
+    desk = Desk(100, budget=2, seqs=2)
+    low = [
+        desk.add(f"low {i}", range(50 * i, 50 * i + 2), max_tokens=30, priority=5) for i in (0, 1)
+    ]
+    while any(request.receipt.first_token_at is None for request in low):
+        desk.step()
+    high = desk.add("high", range(900, 902), max_tokens=2)
+    desk.step()
+    assert "high" in desk.rows()
+    desk.run()
+    desk.assert_right(high, *low)
+
+
+def test_nobody_is_preempted_in_vain() -> None:
+    desk = Desk(30)
+    first = desk.add("first", range(200), max_tokens=200)
+    low = desk.add("low", range(1000, 1100), max_tokens=20, priority=5)
+    desk.step()
+    large = desk.add("large", range(2000, 2320), max_tokens=2, priority=1)
+    for _ in range(5):
+        desk.step()
+    assert low.receipt.preemptions == 0  # what it holds would not be enough
+    desk.run()
+    desk.assert_right(first, low, large)
+
+
+def test_a_better_rank_takes_claims_over() -> None:
+    desk = Desk(400, budget=512)
+    slow = desk.add("slow", range(2000), priority=9, max_tokens=1)
+    desk.step()
+    urgent = desk.add("urgent", range(2000), priority=0, max_tokens=1)
+    desk.step()
+    assert desk.rows() == {"urgent": (512, 1023), "slow": (512, 513)}
+    desk.abort(slow)
+    late = desk.add("late", range(2000), priority=0, max_tokens=1)
+    desk.step()
+    assert set(desk.rows()) == {"urgent"}  # it waits, though the first to claim is gone
+    desk.run()
+    desk.assert_right(urgent, late)
+    assert desk.runner.computed_tokens == 512 + 1 + 1488 + 1
+
+
+def test_pins_are_billed_only_if_they_are_kept_and_reach_no_further_than_the_prompt() -> None:
+    desk = Desk(40)
+    too_large = PinWish("too large", 400, 3600.0)
+    request = desk.add("a", range(480), max_tokens=1, pins=(too_large,))
+    desk.run()
+    assert (request.receipt.written_1h, request.receipt.written_implicit) == (0, 480)
+    assert not len(desk.cache.pins)
+    beyond = PinWish("beyond", 10_000, 3600.0)
+    request = desk.add("b", range(1000, 1040), max_tokens=1, pins=(beyond,))
+    desk.run()
+    assert (request.receipt.written_1h, request.receipt.unkept) == (32, 8)
+    assert desk.cache.pins.blocks == 2
+
+
+def test_a_receipt_without_a_first_token_adds_up_to_what_was_done() -> None:
+    desk = Desk(100, budget=128, seqs=1)
+    begun, queued = desk.add("begun", range(400)), desk.add("queued", range(500, 600))
+    desk.step()
+    desk.abort(begun)
+    desk.abort(queued)
+    for request, done in ((begun, 128), (queued, 0)):
+        receipt = request.receipt
+        assert receipt.read + receipt.written + receipt.unkept == done
+        assert receipt.finished_at is not None
+
+
+@pytest.mark.parametrize("allocator", [MAX_LENGTH, POWER_OF_TWO])
+def test_a_window_under_a_reserving_allocator_is_clamped_not_stuck(allocator: Allocator) -> None:
+    policies = Policies(allocator=allocator)
+    desk = Desk(24, kinds=(Sliding(64),), budget=64, seqs=8, policies=policies)
+    request = desk.add("a", range(200), max_tokens=5000)
+    desk.run()
+    desk.assert_right(request)
+    assert len(request.tokens) == 24 * 16 + 1
+
+
+def test_clear_under_a_running_request_leaves_no_hole_in_the_index() -> None:
+    """The request may not publish below a parent that another one has published again."""
+    desk = Desk(40, seqs=4)
+    long = desk.add("long", range(128), max_tokens=120)
+    desk.step()
+    desk.cache.clear()
+    twin = desk.add("twin", range(128), max_tokens=1)
+    while twin.finish is None or long.computed < 200:
+        desk.step()
+    noise = desk.add("noise", range(5000, 5320), max_tokens=2)
+    desk.run()
+    again = desk.add("again", long.tokens, max_tokens=3)
+    desk.run()
+    desk.assert_right(long, twin, noise, again)
+
+
+def test_clear_of_one_root_leaves_nothing_below_it_in_a_window() -> None:
+    desk = Desk(200, kinds=(Full(), Sliding(32)), budget=64, seqs=8)
+    desk.add("a", range(300), max_tokens=2)
+    desk.run()
+    assert any(desk.cache.pool.entries())
+    desk.cache.clear(ROOT)
+    assert not any(desk.cache.pool.entries())
     desk.assert_empty()

@@ -10,10 +10,10 @@ import pytest
 from octavo.core.batch import Row
 from octavo.core.cache import KVCache
 from octavo.core.match import Match
+from octavo.core.planner import Planner
 from octavo.core.pool import BlockPool
 from octavo.core.publisher import Publisher
 from octavo.core.request import Request
-from octavo.core.scheduler import Scheduler
 from octavo.core.spec import Sliding
 from tests.core.traffic import Traffic
 
@@ -21,11 +21,7 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 
 
 def no_tail_copy(patch: pytest.MonkeyPatch) -> None:
-    def take_moves(self: KVCache) -> list[Any]:
-        self._moves.clear()
-        return []
-
-    patch.setattr(KVCache, "take_moves", take_moves)
+    patch.setattr(KVCache, "moves", lambda self: [])
 
 
 def tail_shared_instead_of_copied(patch: pytest.MonkeyPatch) -> None:
@@ -46,12 +42,12 @@ def tail_shared_instead_of_copied(patch: pytest.MonkeyPatch) -> None:
 
 
 def write_from_ignored(patch: pytest.MonkeyPatch) -> None:
-    row = Scheduler._row
+    row = Planner._row
 
-    def rewrites(self: Scheduler, request: Request, n: int, now: float) -> Row:
+    def rewrites(self: Planner, request: Request, n: int, now: float) -> Row:
         return row(self, request, n, now)._replace(write_from=0)
 
-    patch.setattr(Scheduler, "_row", rewrites)
+    patch.setattr(Planner, "_row", rewrites)
 
 
 def window_one_too_short(patch: pytest.MonkeyPatch) -> None:
@@ -115,7 +111,7 @@ def duplicate_dropped_before_the_survivor_is_held(patch: pytest.MonkeyPatch) -> 
 
 
 def orphans_published(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Publisher, "_parent_published", lambda self, entry: True)
+    patch.setattr(Publisher, "_parent_is_own", lambda self, entry, blocks: True)
 
 
 BUGS: list[Patch] = [

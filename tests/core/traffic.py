@@ -113,7 +113,7 @@ class Traffic:
     def _disturb(self) -> None:
         """Aborts, clears, and drafts that are right four times out of five."""
         rnd = self.rnd
-        if rnd.random() < 0.01:
+        if rnd.random() < 0.03:
             self.cache.clear(rnd.choice([None, *ROOTS]))
         for request in self.live:
             if rnd.random() < 0.004:

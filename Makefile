@@ -53,8 +53,8 @@ check: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python scripts/sizes.py
-	$(BIN)/python scripts/reference.py --check
+	$(BIN)/python -m scripts.sizes
+	$(BIN)/python -m scripts.reference --check
 
 bench: $(VENV)/.test
 	$(BIN)/python -m benchmarks.run $(ARGS)

@@ -78,7 +78,7 @@ def benchmarks_page() -> str:
     """Every result under benchmarks/results, with the command and the machine that made it."""
     text = NOTE + (
         "# Benchmarks\n\n"
-        "`make bench` runs them all and writes `benchmarks/results/*.json`, which this page shows.\n"
+        "`make bench` runs them all and writes `benchmarks/results/*.json`, shown here.\n"
         "They ran on a shared virtual machine: compare figures of one run with each other,\n"
         "not with other machines. Everything here is plain torch; native kernels are to come.\n"
     )

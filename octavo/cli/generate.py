@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -22,6 +23,7 @@ from octavo.cli.sampling_options import (
     TopP,
 )
 from octavo.cli.turn import Turn, play
+from octavo.core.receipt import Receipt
 from octavo.core.sampling import SamplingParams
 from octavo.engine.types import GenerateRequest
 
@@ -83,17 +85,22 @@ def skip(text: str) -> None:
 
 
 def report(model: str, turn: Turn) -> dict[str, Any]:
-    """The answer with its numbers; times in seconds."""
-    usage = turn.usage
+    """The answer with its numbers; times in seconds. An interrupted one has neither bill."""
     return {
         "model": model,
         "text": turn.text,
+        "token_ids": list(turn.token_ids),
         "finish_reason": turn.finish_reason,
         "interrupted": turn.interrupted,
-        "prompt_tokens": None if usage is None else usage.prompt_tokens,
-        "cached_tokens": None if usage is None else usage.cached_tokens,
-        "completion_tokens": len(turn.token_ids),
+        "usage": None if turn.usage is None else asdict(turn.usage),
+        "receipt": None if turn.receipt is None else receipt_report(turn.receipt),
         "ttft_seconds": turn.ttft_seconds,
         "seconds": turn.seconds,
         "tokens_per_second": turn.tokens_per_second,
     }
+
+
+def receipt_report(receipt: Receipt) -> dict[str, Any]:
+    """The receipt's fields, and the sums that are read most. Not its account books."""
+    public = {name: value for name, value in asdict(receipt).items() if not name.startswith("_")}
+    return {**public, "written": receipt.written, "slots_lost": receipt.slots_lost}

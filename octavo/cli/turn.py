@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from octavo.cli.interrupt import deferred_interrupt
 from octavo.core.errors import EngineError
+from octavo.core.receipt import Receipt
 from octavo.engine.types import Chunk, Usage
 
 
@@ -15,13 +16,15 @@ from octavo.engine.types import Chunk, Usage
 class Turn:
     """What came out. `ttft_seconds` is the time to the first token, None if none came.
 
-    `seconds` runs from the request to the last token. `usage` is None when interrupted.
+    `seconds` runs from the request to the last token. `usage` and `receipt` are None when
+    interrupted.
     """
 
     text: str
     token_ids: tuple[int, ...]
     finish_reason: str | None
     usage: Usage | None
+    receipt: Receipt | None
     ttft_seconds: float | None
     seconds: float
     interrupted: bool
@@ -78,6 +81,7 @@ class Score:
     def __init__(self) -> None:
         self.finish_reason: str | None = None
         self._usage: Usage | None = None
+        self._receipt: Receipt | None = None
         self._texts: list[str] = []
         self._token_ids: list[int] = []
         self._started = self._last = time.perf_counter()
@@ -93,6 +97,7 @@ class Score:
         self._texts.append(chunk.text)
         self.finish_reason = chunk.finish_reason or self.finish_reason
         self._usage = chunk.usage or self._usage
+        self._receipt = chunk.receipt or self._receipt
 
     def turn(self, *, interrupted: bool) -> Turn:
         first = self._first
@@ -101,6 +106,7 @@ class Score:
             token_ids=tuple(self._token_ids),
             finish_reason=self.finish_reason,
             usage=self._usage,
+            receipt=self._receipt,
             ttft_seconds=None if first is None else first - self._started,
             seconds=self._last - self._started,
             interrupted=interrupted,

@@ -49,19 +49,30 @@ def resolve(model: str, *, progress: Progress | None = None) -> Path:
     alias = ALIASES.get(model)
     if alias is not None:
         return fetch(alias, cache_folder() / "models", progress=progress)
-    path = Path(model).expanduser()
-    if model and path.exists():
+    path = _existing(model)
+    if path is not None:
         if path.is_file() and path.suffix != ".gguf":
             raise ModelFileError(f"{path.name}: give a .gguf file or a folder with safetensors")
         return path
     if _HUB_ID.fullmatch(model) and ".." not in model and not model.endswith(".gguf"):
         return _from_hub(model, progress)
-    near = difflib.get_close_matches(model, ALIASES, n=1)
+    near = difflib.get_close_matches(model[:200], ALIASES, n=1)
     hint = f"did you mean {near[0]}? " if near else ""
     raise ModelNotFound(
         f"{model[:200]!a}: {hint}Give an alias ({', '.join(ALIASES)}), a folder with safetensors, "
         "a .gguf file or a hub id (owner/name)"
     )
+
+
+def _existing(model: str) -> Path | None:
+    """`model` as a path, if something that can be seen lies there."""
+    if not model:
+        return None
+    try:
+        path = Path(model).expanduser()
+        return path if path.exists() else None
+    except (OSError, ValueError, RuntimeError):  # too long, NUL, half a character, unknown ~user
+        return None
 
 
 def cache_folder() -> Path:

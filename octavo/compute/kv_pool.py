@@ -6,6 +6,7 @@ computed.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import mmap
 from collections.abc import Sequence
@@ -105,5 +106,21 @@ def _zeros(shape: tuple[int, ...], dtype: torch.dtype, *, device: torch.device) 
     """
     if device.type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
-    pages = mmap.mmap(-1, math.prod(shape) * dtype.itemsize)
+    pages = _pages(math.prod(shape) * dtype.itemsize)
     return torch.frombuffer(pages, dtype=dtype).view(shape)
+
+
+def _pages(n_bytes: int) -> mmap.mmap:
+    """Private anonymous memory, in huge pages where the system has them: fewer TLB misses.
+
+    A shared mapping, which Python makes by default, counts as a file in memory: its huge pages are
+    usually off, and a container's limit books it differently.
+    """
+    if not hasattr(mmap, "MAP_ANONYMOUS"):  # not Unix, where these names do not exist
+        return mmap.mmap(-1, n_bytes)
+    pages = mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    advice = getattr(mmap, "MADV_HUGEPAGE", None)
+    if advice is not None:
+        with contextlib.suppress(OSError):  # only slower without
+            pages.madvise(advice)
+    return pages

@@ -181,6 +181,17 @@ def resolve_numerics(config: EngineConfig, machine: Machine) -> EngineConfig:
     return replace(config, model=model, cache=replace(cache, kv_cache_dtype=kv_dtype))
 
 
+def resolve_length(config: EngineConfig, *, max_position: int) -> int:
+    """Longest sequence in tokens. Needs only the model's config, so call it before the weights."""
+    max_len = config.model.max_model_len or max_position
+    if max_len > max_position:
+        raise ConfigError(
+            f"max_model_len {max_len} exceeds the {max_position} positions of the model",
+            param="max_model_len",
+        )
+    return max_len
+
+
 def resolve_sizes(
     config: EngineConfig, machine: Machine, *, block_bytes: int, max_position: int
 ) -> EngineConfig:
@@ -189,12 +200,7 @@ def resolve_sizes(
     The KV cache takes half of the available memory, at most max_num_seqs · max_model_len tokens.
     """
     model, cache = config.model, config.cache
-    max_len = model.max_model_len or max_position
-    if max_len > max_position:
-        raise ConfigError(
-            f"max_model_len {max_len} exceeds the {max_position} positions of the model",
-            param="max_model_len",
-        )
+    max_len = resolve_length(config, max_position=max_position)
     budget = cache.kv_cache_memory_bytes or machine.available_bytes // 2
     most = config.scheduler.max_num_seqs * -(-max_len // cache.block_size)
     num_blocks = cache.num_blocks or min(budget // block_bytes, most)

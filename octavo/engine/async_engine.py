@@ -1,6 +1,7 @@
 """The engine on a thread of its own, for asyncio. Owns the thread, its wake-ups and its end.
 
-The loop's thread only enqueues; one engine thread steps. Chunks cross back once per step and loop.
+The loop's thread only enqueues: a few threads of its own prepare requests, one engine thread steps.
+Chunks cross back once per step and loop.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from octavo.compute.progress import Progress
@@ -17,68 +18,14 @@ from octavo.core.errors import EngineClosed
 from octavo.engine.build import Built, EngineInfo, build
 from octavo.engine.session import Session
 from octavo.engine.stats import EngineStats
+from octavo.engine.stream import Stream
 from octavo.engine.types import Chunk, GenerateRequest
 
 log = logging.getLogger(__name__)
 
 JOIN_SECONDS = 30.0
+PREPARING_THREADS = 4
 CLOSING = "the engine is shutting down"
-
-
-class Stream:
-    """The chunks of one request, in order. Leaving the iteration early aborts the request."""
-
-    def __init__(self, engine: AsyncEngine, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop = loop
-        self._engine = engine
-        self._chunks: asyncio.Queue[Chunk | None] = asyncio.Queue()
-        self._session: Session | None = None
-        self._abandoned = False
-        self._lock = threading.Lock()  # guards the two above
-
-    @property
-    def prompt_token_ids(self) -> list[int]:
-        assert self._session is not None
-        return self._session.prepared.tokens
-
-    async def __aiter__(self) -> AsyncIterator[Chunk]:
-        try:
-            while (chunk := await self._chunks.get()) is not None:
-                yield chunk
-            self._chunks.put_nowait(None)  # whoever iterates again finds the end, and does not hang
-        finally:
-            await self.cancel()
-
-    async def cancel(self) -> None:
-        """Abort what is left. Idempotent."""
-        self.abandon()
-
-    def attach(self, session: Session) -> None:
-        """Called by the thread that submitted. It may be late: nobody may want the answer now."""
-        with self._lock:
-            self._session = session
-            abandoned = self._abandoned
-        if abandoned:
-            self._engine.cancel(session)
-
-    def abandon(self) -> None:
-        """Nobody wants the answer any more. Called on any thread."""
-        with self._lock:
-            self._abandoned = True
-            session = self._session
-        if session is not None and not session.ended:
-            self._engine.cancel(session)
-
-    def emit(self, chunk: Chunk) -> None:
-        """Called on the engine thread."""
-        self._engine.deliver(self, chunk)
-
-    def receive(self, chunks: list[Chunk]) -> None:
-        """Called on the stream's own loop. The last chunk of a request carries its usage."""
-        for chunk in chunks:
-            self._chunks.put_nowait(chunk)
-            if chunk.usage is not None:
-                self._chunks.put_nowait(None)
 
 
 class AsyncEngine:
@@ -89,6 +36,8 @@ class AsyncEngine:
         self._closing = False
         self._death: str | None = None
         self._outbox: dict[Stream, list[Chunk]] = {}
+        # Its queue is bounded by the places that `submit` reserves.
+        self._preparing = ThreadPoolExecutor(PREPARING_THREADS, thread_name_prefix="octavo-prepare")
         self._thread = threading.Thread(target=self._run, name="octavo-engine", daemon=True)
         self._thread.start()
 
@@ -105,22 +54,36 @@ class AsyncEngine:
     # -- on the event loop ------------------------------------------------------------------------
 
     async def submit(self, request: GenerateRequest) -> Stream:
-        """Validate and tokenise off the loop, then enqueue.
+        """Count the request in, validate and tokenise off the loop, then enqueue.
 
-        Raises RequestError for what is wrong with the request, Overloaded, or EngineClosed.
+        Raises RequestError for what is wrong with the request, Overloaded, which costs no
+        tokenising, or EngineClosed.
         """
-        self._check_open()
-        stream = Stream(self, asyncio.get_running_loop())
+        stream = Stream(asyncio.get_running_loop(), deliver=self._put_out, cancel=self.cancel)
         try:
-            await asyncio.to_thread(self._submit, request, stream)
+            await asyncio.wrap_future(self._start(request, stream))
         except BaseException:
             stream.abandon()  # a cancelled wait does not stop the thread that submits
             raise
         return stream
 
+    def _start(self, request: GenerateRequest, stream: Stream) -> Future[None]:
+        """Have the request prepared and entered. Its places are given back unless it enters."""
+
+        def settle(done: Future[None]) -> None:
+            if done.cancelled() or done.exception() is not None:
+                self._engine.release(places)
+
+        with self._wake:  # `close` waits for it: no request goes to threads that have been ended
+            self._check_open()
+            places = self._engine.reserve(request.params)
+            future = self._preparing.submit(self._submit, request, stream)
+        future.add_done_callback(settle)
+        return future
+
     def _submit(self, request: GenerateRequest, stream: Stream) -> None:
-        session = self._engine.submit(self._engine.prepare(request), stream.emit)
-        stream.attach(session)
+        self._check_open()
+        stream.attach(self._engine.enter(self._engine.prepare(request), stream.emit))
         self._notify()
 
     def cancel(self, session: Session) -> None:
@@ -160,6 +123,7 @@ class AsyncEngine:
             self._closing = True
             self._engine.refuse(CLOSING)
             self._wake.notify()
+        self._preparing.shutdown(wait=False)
         await asyncio.to_thread(self._thread.join, JOIN_SECONDS)
 
     def _check_open(self) -> None:
@@ -188,7 +152,7 @@ class AsyncEngine:
             self._wake.wait_for(lambda: self._closing or self._engine.busy)
             return not self._closing
 
-    def deliver(self, stream: Stream, chunk: Chunk) -> None:
+    def _put_out(self, stream: Stream, chunk: Chunk) -> None:
         self._outbox.setdefault(stream, []).append(chunk)
 
     def _flush(self) -> None:
@@ -208,7 +172,10 @@ class AsyncEngine:
         self._death = reason
         self._engine.refuse(reason)
         for session in self._engine.sessions():
-            session.fail(reason)
+            try:
+                session.fail(reason)
+            except Exception:
+                log.exception("session %s could not be told", session.id)
         self._flush()
 
 

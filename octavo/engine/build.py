@@ -18,7 +18,13 @@ from octavo.compute.kv_pool import KVPool
 from octavo.compute.progress import NoProgress, Progress
 from octavo.compute.weights import WeightSource, open_source
 from octavo.core.cache import KVCache
-from octavo.core.config import EngineConfig, Machine, resolve_numerics, resolve_sizes
+from octavo.core.config import (
+    EngineConfig,
+    Machine,
+    resolve_length,
+    resolve_numerics,
+    resolve_sizes,
+)
 from octavo.core.errors import ConfigError
 from octavo.core.events import Sink
 from octavo.core.loop import Loop
@@ -31,6 +37,8 @@ from octavo.engine.prepare import Preparer
 from octavo.engine.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    import torch
+
     from octavo.compute.runner import Observer
 
 MIB = 1 << 20
@@ -38,7 +46,10 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineInfo:
-    """What an engine chose at its start. Tokens, blocks and bytes as the names say."""
+    """What an engine chose at its start. Tokens, blocks and bytes as the names say.
+
+    `max_live_sequences`: choices of all requests that may run and wait at once.
+    """
 
     model: str
     source: str
@@ -54,6 +65,7 @@ class EngineInfo:
     bytes_per_token: int
     max_model_len: int
     max_num_seqs: int
+    max_live_sequences: int
     max_num_batched_tokens: int
     memory_note: str
 
@@ -78,30 +90,32 @@ def build(
     """
     import torch
 
-    from octavo.compute.dtypes import DTYPES
+    from octavo.compute.dtypes import resolve_dtype
     from octavo.compute.load import load_decoder
     from octavo.compute.runner import ModelRunner
 
     progress = NoProgress() if progress is None else progress
-    config = resolve_numerics(config, _machine(config.model.device))
+    device = _device(config.model.device)
+    dtype = resolve_dtype(config.model.dtype, device)
+    config = resolve_numerics(config, _machine(device))
     path = resolve(config.model.model, progress=progress)
     source = open_source(path)
     shape = source.config()
+    max_len = resolve_length(config, max_position=shape.max_position)
     tokenizer = _tokenizer(path, skip=config.model.skip_tokenizer_init)
     torch.set_num_threads(config.model.threads or 1)
-    max_len = min(config.model.max_model_len or shape.max_position, shape.max_position)
     with progress.stage(f"Loading {path.name}", total_bytes=source.total_bytes()) as advance:
         decoder = load_decoder(
             source,
-            dtype=DTYPES[config.model.dtype],
-            device=config.model.device,
+            dtype=dtype,
+            device=device,
             n_positions=max_len,
             progress=lambda done, total: advance(source.total_bytes() * done // total),
         )
     spec = shape.kv_spec(config.cache.kv_cache_dtype, config.cache.block_size)
     config = resolve_sizes(
         config,
-        _machine(config.model.device),
+        _machine(device),
         block_bytes=spec.block_bytes,
         max_position=shape.max_position,
     )
@@ -110,7 +124,7 @@ def build(
         spec.groups[0],
         config.cache.num_blocks or 0,
         block_tokens=spec.block_tokens,
-        device=config.model.device,
+        device=device,
     )
     backend = selection.kind(pool, _attention_shape(config, shape))
     runner = ModelRunner(decoder, pool, backend=backend, observer=observer)
@@ -125,10 +139,8 @@ def build(
     return Built(engine, _info(config, spec, selection, path=path, engine=engine))
 
 
-def _machine(device: str) -> Machine:
+def _device(device: str) -> torch.device:
     import torch
-
-    from octavo.compute.dtypes import resolve_dtype
 
     try:
         chosen = torch.device(device)
@@ -137,9 +149,17 @@ def _machine(device: str) -> Machine:
         raise ConfigError(
             f"device {device[:40]!a} is not one that torch can use here; use cpu", param="device"
         ) from None
-    free = torch.cuda.mem_get_info(chosen)[0] if chosen.type == "cuda" else available_bytes()
+    return chosen
+
+
+def _machine(device: torch.device) -> Machine:
+    import torch
+
+    from octavo.compute.dtypes import resolve_dtype
+
+    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else available_bytes()
     return Machine(
-        native_bf16=resolve_dtype("auto", chosen) is torch.bfloat16,
+        native_bf16=resolve_dtype("auto", device) is torch.bfloat16,
         available_bytes=free,
         threads=usable_threads(),
     )
@@ -239,6 +259,7 @@ def _info(
         bytes_per_token=spec.bytes_per_token,
         max_model_len=config.model.max_model_len or 0,
         max_num_seqs=config.scheduler.max_num_seqs,
+        max_live_sequences=engine.max_live,
         max_num_batched_tokens=config.scheduler.max_num_batched_tokens,
         memory_note=note,
     )

@@ -11,7 +11,6 @@ class Collector:
 
     def __init__(self, n: int) -> None:
         self._choices = [Completion(i, "", [], None) for i in range(n)]
-        self.error: str | None = None
 
     def take(self, chunk: Chunk) -> None:
         choice = self._choices[chunk.choice]
@@ -23,7 +22,7 @@ class Collector:
             choice.finish_reason = chunk.finish_reason
             choice.stop_reason = chunk.stop_reason
             choice.receipt = chunk.receipt
-            self.error = self.error or chunk.error
+            choice.error = chunk.error
 
     def output(self, session: Session) -> Output:
         prepared = session.prepared

@@ -6,21 +6,29 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from octavo.core import keys
 from octavo.core.batch import Delta
 from octavo.core.cache import KVCache
 from octavo.core.errors import EngineClosed, NeverFits, Overloaded, RequestError
 from octavo.core.loop import Loop
-from octavo.core.request import Finish
+from octavo.core.request import Finish, Request
+from octavo.core.sampling import SamplingParams
 from octavo.core.scheduler import Scheduler
 from octavo.engine.prepare import Prepared, Preparer
 from octavo.engine.session import Emit, Session
 from octavo.engine.stats import EngineStats
 from octavo.engine.tokenizer import Tokenizer
 from octavo.engine.types import Chunk, GenerateRequest
+from octavo.engine.validate import check_choices
+
+log = logging.getLogger(__name__)
+
+TEXT_FAILED = "turning this request's tokens into text failed inside the engine"
 
 
 class Engine:
@@ -39,12 +47,13 @@ class Engine:
         self._preparer = preparer
         self.tokenizer = tokenizer
         self._namespace = namespace
-        self._max_live = max_live
+        self.max_live = max_live
         self._sessions: dict[str, Session] = {}
         self._ids = itertools.count()
-        self._live = 0  # choices accepted and not ended
+        self._live = 0  # choices with a place: reserved, or accepted and not ended
         self._closed: str | None = None
-        self._lock = threading.Lock()  # guards the three above
+        self._lock = threading.Lock()  # guards the sessions, the count and the end
+        self._stats = EngineStats.of(self.scheduler)
 
     @property
     def scheduler(self) -> Scheduler:
@@ -61,18 +70,12 @@ class Engine:
     @property
     def room(self) -> int:
         """Choices that may still be submitted before the queue is full."""
-        return self._max_live - self._live
+        return self.max_live - self._live
 
     def prepare(self, request: GenerateRequest) -> Prepared:
         """Validate and tokenise. Raises RequestError, also for what could not even run alone."""
+        self._choices(request.params)
         prepared = self._preparer.prepare(request)
-        n = prepared.params.n
-        if n > self._max_live:
-            raise RequestError(
-                f"n {n} is more than the {self._max_live} requests that this engine lets run and "
-                "wait; ask for fewer",
-                param="n",
-            )
         n_prompt = len(prepared.tokens)
         refusal = self.scheduler.would_refuse(n_prompt, prepared.limits.max_tokens)
         if refusal is not None:
@@ -84,22 +87,59 @@ class Engine:
             )
         return prepared
 
-    def submit(self, prepared: Prepared, emit: Emit) -> Session:
-        """Accept a request. Raises Overloaded when too many wait, EngineClosed after `refuse`."""
-        session = self._session(prepared, emit)
-        n = len(session.requests)
+    def _choices(self, params: SamplingParams) -> int:
+        """How many places a request needs. Raises RequestError if they can never be there."""
+        n = check_choices(params)
+        if n > self.max_live:
+            raise RequestError(
+                f"n {n} is more than the {self.max_live} requests that this engine lets run and "
+                "wait; ask for fewer",
+                param="n",
+            )
+        return n
+
+    def reserve(self, params: SamplingParams) -> int:
+        """Take places in the queue before any work is spent on a request. Returns how many.
+
+        Raises Overloaded when too many run and wait, EngineClosed after `refuse`.
+        """
+        n = self._choices(params)
         with self._lock:
-            if self._closed is not None:
-                raise EngineClosed(self._closed)
-            if self._live + n > self._max_live:
+            self._check_open()
+            if self._live + n > self.max_live:
                 raise Overloaded(
                     f"{self._live} requests are running or waiting and the queue is full; "
                     "try again later"
                 )
             self._live += n
+        return n
+
+    def release(self, places: int) -> None:
+        """Give back what `reserve` took for a request that did not enter."""
+        with self._lock:
+            self._live -= places
+
+    def enter(self, prepared: Prepared, emit: Emit) -> Session:
+        """Accept a request whose places are reserved, or raise EngineClosed and leave them so."""
+        session = self._session(prepared, emit)
+        with self._lock:
+            self._check_open()
             self._sessions[session.id] = session
             self._loop.submit(lambda scheduler, now: self._enter(session, scheduler, now))
         return session
+
+    def submit(self, prepared: Prepared, emit: Emit) -> Session:
+        """`reserve` and `enter` in one."""
+        places = self.reserve(prepared.params)
+        try:
+            return self.enter(prepared, emit)
+        except BaseException:
+            self.release(places)
+            raise
+
+    def _check_open(self) -> None:
+        if self._closed is not None:
+            raise EngineClosed(self._closed)
 
     def refuse(self, reason: str) -> None:
         """Let nothing in any more. What `submit` accepted before is in `sessions` from here on."""
@@ -139,23 +179,40 @@ class Engine:
         for request in session.requests:
             scheduler.end(request, Finish.ABORT, now)
             # A step that was cut short may have ended a request without anybody hearing of it.
-            session.end(request, request.finish or Finish.ABORT)
+            finish = request.finish or Finish.ABORT
+            self._tell(session, request, partial(session.end, request, finish))
         self._forget(session)
 
     def step(self) -> None:
         """Run one step and emit what it brought."""
         for delta in self._loop.step():
             self._deliver(delta)
+        self._stats = EngineStats.of(self.scheduler)
 
     def _deliver(self, delta: Delta) -> None:
+        session = self._sessions[delta.request.owner]
+        self._tell(session, delta.request, partial(self._take, session, delta))
+        self._forget(session)
+
+    def _take(self, session: Session, delta: Delta) -> None:
         request = delta.request
-        session = self._sessions[request.owner]
         if delta.finish is Finish.ERROR:
             session.end(request, Finish.ERROR, error=str(delta.scores))
         elif session.take(request, delta.tokens, scores=delta.scores, finish=delta.finish):
             self.scheduler.end(request, Finish.STOP, self._loop.now())
             session.end(request, Finish.STOP)
-        self._forget(session)
+
+    def _tell(self, session: Session, request: Request, action: Callable[[], None]) -> None:
+        """Do `action`. If it raises, that ends this one request; all others go on."""
+        try:
+            action()
+        except Exception:
+            log.exception("request %s failed on its way to text", request.id)
+            self.scheduler.end(request, Finish.ERROR, self._loop.now())
+            try:
+                session.end(request, Finish.ERROR, error=TEXT_FAILED)
+            except Exception:
+                log.exception("whoever asked for request %s could not be told", request.id)
 
     def _forget(self, session: Session) -> None:
         if session.ended:
@@ -177,4 +234,5 @@ class Engine:
         self._loop.submit(lambda scheduler, now: scheduler.cache.clear())
 
     def stats(self) -> EngineStats:
-        return EngineStats.of(self.scheduler)
+        """As of the end of the last step, so that the numbers fit together. From any thread."""
+        return self._stats

@@ -7,7 +7,7 @@ from typing import Any
 
 from octavo.compute.progress import TerminalProgress
 from octavo.core.config import EngineConfig
-from octavo.core.errors import EngineClosed, EngineError, RequestError
+from octavo.core.errors import EngineClosed, RequestError
 from octavo.core.sampling import SamplingParams
 from octavo.engine.build import Built, EngineInfo, build
 from octavo.engine.collect import Collector
@@ -43,7 +43,8 @@ class LLM:
         """Complete prompts: strings, token ids, or dicts with `prompt` or `prompt_token_ids`.
 
         One prompt or a list of them; outputs come in their order. One bad prompt raises
-        RequestError before anything runs.
+        RequestError before anything runs. What fails while running ends that choice only: its
+        `finish_reason` is "error", `error` says why, and the other outputs are whole.
         """
         if not isinstance(prompts, str | Mapping | Sequence):
             raise RequestError("give a prompt or a list of prompts", param="prompt")
@@ -58,7 +59,10 @@ class LLM:
         messages: Sequence[Message] | Sequence[Sequence[Message]],
         params: SamplingParams | None = None,
     ) -> list[Output]:
-        """Answer one conversation, or several. Messages are dicts with `role` and `content`."""
+        """Answer one conversation, or several. Messages are dicts with `role` and `content`.
+
+        Errors are told as by `generate`.
+        """
         conversations: Any = messages if _are_several(messages) else [messages]
         params = params or SamplingParams()
         return self._run([
@@ -112,9 +116,6 @@ class LLM:
                 self._engine.step()
         finally:
             self._abort([session for session, _ in sessions])
-        for _, collector in sessions:
-            if collector.error is not None:
-                raise EngineError(collector.error)
         return [collector.output(session) for session, collector in sessions]
 
     def _submit(self, prepared: Prepared) -> tuple[Session, Collector]:

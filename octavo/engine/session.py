@@ -25,7 +25,7 @@ class _Choice:
     request: Request
     text: TextStream | None
     ended: bool = False
-    stopped_by: int | None = None  # the stop token, if one ended it
+    stopped_by: int | None = None  # the stop token, if one that the caller named ended it
 
     @property
     def stopped_text(self) -> bool:
@@ -117,13 +117,13 @@ class Session:
         choice = self._choices[request.choice]
         if choice.ended:
             return
-        choice.ended = True
         text = last.text if last is not None else ""
         stop_reason: str | int | None = choice.stopped_by
         if choice.text is not None and finish is not Finish.ERROR:
             text += choice.text.finish()
             if choice.text.stopped is not None:
                 stop_reason, finish = choice.text.stopped, Finish.STOP
+        choice.ended = True  # not before: should the text fail, the end is still to be told
         self._emit(
             Chunk(
                 choice=request.choice,
@@ -157,7 +157,8 @@ def _read(choice: _Choice, tokens: Sequence[int]) -> tuple[int, str]:
     pieces: list[str] = []
     for i, token in enumerate(tokens, start=1):
         if token in choice.request.limits.stop_ids:
-            choice.stopped_by = token
+            if token in choice.request.sampling.stop_token_ids:
+                choice.stopped_by = token
             return i, "".join(pieces)
         if choice.text is not None:
             pieces.append(choice.text.push(token))

@@ -37,6 +37,7 @@ class EngineStats:
 
     @classmethod
     def of(cls, scheduler: Scheduler) -> EngineStats:
+        """Between two steps, on the thread that steps."""
         totals, cache = scheduler.totals, scheduler.cache
         pool = cache.pool
         free, cached = pool.free, pool.cached

@@ -49,7 +49,8 @@ class Chunk:
     """What one step added to one choice. `text` is whole characters, never part of a stop string.
 
     The last chunk of a choice has `finish_reason`; the last chunk of the request also has `usage`.
-    `error` is set when finish_reason is "error". `logprobs`: per token of this chunk, id to
+    `stop_reason` is the caller's stop string or stop token id that ended it; None for any other
+    end. `error` is set when finish_reason is "error". `logprobs`: per token of this chunk, id to
     TokenLogprob, the chosen token first.
     """
 
@@ -66,7 +67,7 @@ class Chunk:
 
 @dataclass(slots=True)
 class Completion:
-    """One choice, whole."""
+    """One choice, whole. `error` is set when finish_reason is "error"."""
 
     index: int
     text: str
@@ -75,6 +76,7 @@ class Completion:
     stop_reason: str | int | None = None
     logprobs: list[dict[int, TokenLogprob]] | None = None
     receipt: Receipt | None = None
+    error: str | None = None
 
 
 @dataclass(slots=True)

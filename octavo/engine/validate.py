@@ -24,15 +24,13 @@ MAX_SALT_CHARACTERS = 512
 
 def checked_params(params: SamplingParams, *, vocab_size: int) -> SamplingParams:
     """`params` with `stop` as a tuple and top_k -1 as 0. Raises RequestError naming the field."""
-    if not isinstance(params, SamplingParams):
-        raise RequestError("params must be SamplingParams", param="params")
+    check_choices(params)
     _real(params.temperature, "temperature", low=0, high=MAX_TEMPERATURE)
     _real(params.top_p, "top_p", low=0, high=1)
     _real(params.min_p, "min_p", low=0, high=1)
     if params.top_p == 0:
         raise RequestError("top_p must be above 0; 1 keeps every token", param="top_p")
     _whole(params.top_k, "top_k", low=-1, high=1 << 31)
-    _whole(params.n, "n", low=1, high=MAX_N)
     if params.max_tokens is not None:
         _whole(params.max_tokens, "max_tokens", low=1, high=1 << 31)
     if params.seed is not None:
@@ -47,6 +45,14 @@ def checked_params(params: SamplingParams, *, vocab_size: int) -> SamplingParams
         stop=_checked_stops(params.stop),
         stop_token_ids=_checked_stop_ids(params.stop_token_ids, vocab_size),
     )
+
+
+def check_choices(params: SamplingParams) -> int:
+    """`params.n`, which is needed before the rest is looked at. Raises RequestError."""
+    if not isinstance(params, SamplingParams):
+        raise RequestError("params must be SamplingParams", param="params")
+    _whole(params.n, "n", low=1, high=MAX_N)
+    return params.n
 
 
 def _checked_stops(stop: tuple[str, ...] | list[str] | str) -> tuple[str, ...]:

@@ -165,7 +165,7 @@ class Routes:
         label = request.headers.get("x-request-id", "")[:MAX_LABEL_CHARS]
 
         def work() -> Job:
-            return translate(raw, served=self._engine.info.model, limits=self._limits, label=label)
+            return translate(raw, served=self._engine.info, limits=self._limits, label=label)
 
         if len(raw) <= self._limits.inline_bytes:
             return work()

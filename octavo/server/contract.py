@@ -9,7 +9,10 @@ from octavo.engine.types import Chunk, GenerateRequest
 
 
 class ServedModel(Protocol):
-    """The part of the engine's description that goes out on the wire. Sizes in tokens."""
+    """The part of the engine's description that requests are checked against. Sizes in tokens.
+
+    `max_live_sequences`: choices that it lets run and wait, all requests together.
+    """
 
     @property
     def model(self) -> str: ...
@@ -19,10 +22,15 @@ class ServedModel(Protocol):
     def backend(self) -> str: ...
     @property
     def max_model_len(self) -> int: ...
+    @property
+    def max_live_sequences(self) -> int: ...
 
 
 class ChunkStream(Protocol):
-    """One accepted request. Iterating yields chunks in order; `cancel` may be called twice."""
+    """One accepted request. Iterating yields chunks in order; `cancel` may be called twice.
+
+    Chunks that are not taken are joined: they wait as one chunk per choice.
+    """
 
     @property
     def prompt_token_ids(self) -> list[int]: ...

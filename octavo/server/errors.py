@@ -21,6 +21,9 @@ from octavo.core.errors import (
 log = logging.getLogger("octavo.server")
 
 RETRY_AFTER_SECONDS = 1
+# The request itself failed in the engine, such as on numbers that are not finite, and would again:
+# clients that repeat a 500 by themselves are told not to.
+NO_RETRY = (("x-should-retry", "false"),)
 TYPE_BY_STATUS = {
     403: "permission_error",
     429: "rate_limit_error",
@@ -96,7 +99,7 @@ def fault_of(error: Exception) -> Fault:
         )
         return Fault(503, error.message, error.code, error.param, wait)
     if isinstance(error, OctavoError):
-        return Fault(500, error.message, error.code, error.param)
+        return Fault(500, error.message, error.code, error.param, NO_RETRY)
     log_failure(error)
     return Fault(500, INTERNAL_MESSAGE, "server_error")
 

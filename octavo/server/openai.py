@@ -11,6 +11,7 @@ from octavo.core.errors import CallerError, ModelNotFound, OctavoError, RequestE
 from octavo.core.sampling import SamplingParams
 from octavo.engine.types import GenerateRequest
 from octavo.server.body import parse_object
+from octavo.server.contract import ServedModel
 from octavo.server.errors import quoted
 from octavo.server.limits import ServerLimits
 from octavo.server.openai_wire import (
@@ -56,11 +57,11 @@ class Job:
         return error
 
 
-def chat_job(raw: bytes, *, served: str, limits: ServerLimits, label: str) -> Job:
+def chat_job(raw: bytes, *, served: ServedModel, limits: ServerLimits, label: str) -> Job:
     """A chat body as one request. Raises RequestError or ModelNotFound."""
     del limits  # one prompt, and the wire model bounds n
     wire = validated(ChatRequest, parse_object(raw))
-    check_model(wire.model, served)
+    check_model(wire.model, served.model)
     logprobs = (wire.top_logprobs or 0) if wire.logprobs else None
     completion = wire.max_completion_tokens
     limit_name = "max_tokens" if completion is None else "max_completion_tokens"
@@ -76,14 +77,15 @@ def chat_job(raw: bytes, *, served: str, limits: ServerLimits, label: str) -> Jo
     return job(wire, (request,), logprobs, {**CHAT_NAMES, "max_tokens": limit_name})
 
 
-def completion_job(raw: bytes, *, served: str, limits: ServerLimits, label: str) -> Job:
+def completion_job(raw: bytes, *, served: ServedModel, limits: ServerLimits, label: str) -> Job:
     """A completions body as one request per prompt. Raises RequestError or ModelNotFound."""
     wire = validated(CompletionRequest, parse_object(raw))
-    check_model(wire.model, served)
-    if len(wire.prompt) > limits.prompts or len(wire.prompt) * (wire.n or 1) > limits.choices:
+    check_model(wire.model, served.model)
+    choices = min(limits.choices, served.max_live_sequences)  # more would never be let in
+    if len(wire.prompt) > limits.prompts or len(wire.prompt) * (wire.n or 1) > choices:
         message = (
             f"{len(wire.prompt)} prompts with n = {wire.n or 1}: at most {limits.prompts} prompts "
-            f"and {limits.choices} choices fit in one request; send several."
+            f"and {choices} choices fit in one request; send several."
         )
         raise RequestError(message, param="prompt", code="too_many_prompts")
     limit = COMPLETION_TOKENS if wire.max_tokens is None else wire.max_tokens

@@ -56,7 +56,11 @@ class Streams:
                 yield part
 
     async def _merged(self) -> AsyncGenerator[Part, None]:
-        """Chunks of all streams through one bounded queue; a full one holds the streams back."""
+        """Chunks of all streams through one bounded queue.
+
+        A full one holds the pumps back; what then waits in a stream grows by its tokens only, for
+        a stream joins what has not been taken.
+        """
         queue: asyncio.Queue[Part | Exception | None] = asyncio.Queue(QUEUED_CHUNKS)
         pumps = [
             asyncio.create_task(pump(number, stream, queue))

@@ -11,6 +11,7 @@ import pytest
 from octavo.cli import local
 from octavo.cli.main import main
 from octavo.core.errors import OctavoError
+from octavo.core.receipt import Receipt
 from octavo.engine.types import Chunk, GenerateRequest, Usage
 
 Step = Chunk | Callable[[], None]
@@ -35,7 +36,12 @@ class FakeLocal:
         self.steps: list[Step] = [
             Chunk(0, "Hel", (1,)),
             Chunk(0, "lo", (2,)),
-            Chunk(0, "", (3,), finish_reason="stop", usage=Usage(40, 3, 32)),
+            Chunk(
+                *(0, "", (3,)),
+                finish_reason="stop",
+                usage=Usage(40, 3, 32),
+                receipt=Receipt(read=32, written_implicit=5, unkept=3),
+            ),
         ]
 
     def open(self, model: str, options: dict[str, Any]) -> FakeLocal:

@@ -59,10 +59,20 @@ def test_json(octavo: Run, engine: FakeLocal) -> None:
         "Hello",
         "stop",
     )
-    assert (found["prompt_tokens"], found["cached_tokens"]) == (40, 32)
-    assert found["completion_tokens"] == 3
+    assert found["token_ids"] == [1, 2, 3]
+    assert found["usage"] == {"prompt_tokens": 40, "completion_tokens": 3, "cached_tokens": 32}
+    assert found["receipt"]["read"] == 32
+    assert (found["receipt"]["written_implicit"], found["receipt"]["written"]) == (5, 5)
+    assert not [name for name in found["receipt"] if name.startswith("_")]
     assert 0 <= found["ttft_seconds"] <= found["seconds"]
     assert found["tokens_per_second"] > 0
+
+
+def test_json_of_an_interrupted_answer_has_no_bill(octavo: Run, engine: FakeLocal) -> None:
+    engine.steps = [Chunk(0, "Hel", (1,)), press_ctrl_c, Chunk(0, "lo", (2,))]
+    found = json.loads(octavo("generate", "hi", "--json").out)
+    assert (found["text"], found["token_ids"], found["interrupted"]) == ("Hello", [1, 2], True)
+    assert found["usage"] is found["receipt"] is None
 
 
 def test_ctrl_c_ends_the_answer(octavo: Run, engine: FakeLocal) -> None:

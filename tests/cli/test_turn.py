@@ -18,6 +18,7 @@ def turn(n_tokens: int, *, ttft: float | None = 0.5, seconds: float = 1.5) -> Tu
         token_ids=tuple(range(n_tokens)),
         finish_reason="stop",
         usage=Usage(20, n_tokens, 16),
+        receipt=None,
         ttft_seconds=ttft,
         seconds=seconds,
         interrupted=False,

@@ -235,6 +235,29 @@ def test_what_is_not_there_says_what_to_try(
         hub.resolve(name)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("x" * 300, "x/" * 5000, "a" * 100_000, "a\0b", "/tmp\0", "\ud800", "~nobody-here/m"),
+        *("a/b\0", ".." + "/" * 5000 + "n", "x" * 300 + ".gguf", "\n", "owner/name/", "//\0//"),
+    ],
+    ids=lambda name: ascii(name)[:12],
+)
+def test_nonsense_is_a_model_that_is_not_found(name: str) -> None:
+    with pytest.raises(ModelNotFound) as caught:
+        hub.resolve(name, progress=NoProgress())
+    assert len(str(caught.value)) < 2000
+
+
+def test_a_path_that_may_not_be_looked_at_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "exists", forbidden)
+    with pytest.raises(ModelNotFound):
+        hub.resolve("secret/folder/model", progress=NoProgress())
+
+
 def test_a_near_alias_is_offered() -> None:
     with pytest.raises(ModelNotFound, match="did you mean smollm2"):
         hub.resolve("smolm2")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import resource
 from pathlib import Path
 
@@ -83,6 +84,38 @@ def test_a_pool_takes_memory_only_where_it_is_written() -> None:
     assert pool.tensor.numel() * 4 > 2 << 30
     assert not pool.tensor[-1].any()
     assert _resident_bytes() - before < 256 << 20
+
+
+def _mapping_of(pool: KVPool) -> list[str]:
+    """The lines that Linux shows of the mapping that holds the pool."""
+    address = pool.tensor.data_ptr()
+    found: list[str] = []
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        head = re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line)
+        if head is not None:
+            if found:
+                break
+            inside = int(head[1], 16) <= address < int(head[2], 16)
+        if inside:
+            found.append(line)
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="reads the mappings of Linux")
+def test_the_memory_is_private_and_in_huge_pages_where_there_are_any() -> None:
+    pool = KVPool(Group(Full(), (0,), 4, 64, "float32"), 1 << 12, block_tokens=16)
+    lines = _mapping_of(pool)
+    assert lines[0].split()[1] == "rw-p"
+    if Path("/sys/kernel/mm/transparent_hugepage").exists():
+        flags = next(line for line in lines if line.startswith("VmFlags:"))
+        assert "hg" in flags.split()
+
+
+def test_a_system_that_takes_no_advice_still_gives_the_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mmap.MADV_HUGEPAGE", 9999, raising=False)
+    assert not KVPool(GROUP, 5, block_tokens=8).tensor.any()
 
 
 def _resident_bytes() -> int:

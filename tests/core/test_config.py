@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from octavo.core.config import EngineConfig, Machine, resolve_numerics, resolve_sizes
+from octavo.core.config import (
+    EngineConfig,
+    Machine,
+    resolve_length,
+    resolve_numerics,
+    resolve_sizes,
+)
 from octavo.core.errors import ConfigError
 from octavo.core.policies import MAX_LENGTH, PAGED
 
@@ -50,6 +56,14 @@ def test_nonsense_is_refused_by_name(options: dict[str, Any], param: str, says: 
     with pytest.raises(ConfigError, match=says.replace("?", r"\?")) as caught:
         EngineConfig.of("m", **options)
     assert caught.value.param == param
+
+
+def test_the_length_needs_no_memory_to_be_refused() -> None:
+    assert resolve_length(EngineConfig.of("m"), max_position=512) == 512
+    assert resolve_length(EngineConfig.of("m", max_model_len=64), max_position=512) == 64
+    with pytest.raises(ConfigError, match="max_model_len 513 exceeds the 512 positions") as caught:
+        resolve_length(EngineConfig.of("m", max_model_len=513), max_position=512)
+    assert caught.value.param == "max_model_len"
 
 
 def test_auto_dtype_follows_the_machine() -> None:

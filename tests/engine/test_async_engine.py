@@ -16,8 +16,12 @@ import pytest
 
 from octavo.core.batch import Batch, Runner, StepResult
 from octavo.core.errors import EngineClosed, Overloaded, RequestError
+from octavo.core.request import Request
 from octavo.core.sampling import SamplingParams
-from octavo.engine.async_engine import AsyncEngine, Stream
+from octavo.engine.async_engine import PREPARING_THREADS, AsyncEngine
+from octavo.engine.engine import TEXT_FAILED
+from octavo.engine.session import Session
+from octavo.engine.stream import Stream
 from octavo.engine.types import Chunk, GenerateRequest
 from tests.checkpoints import tiny_llama
 from tests.engine.tiny import GREEDY, Desk, assert_empty, built, prompt
@@ -73,7 +77,7 @@ class House:
             await asyncio.sleep(0.002)
 
     async def until_empty(self) -> None:
-        await self.until(lambda: not self.inner.busy and not self.inner.sessions())
+        await self.until(lambda: not self.inner.busy and self.inner.room == self.inner.max_live)
         assert_empty(self.inner)
 
 
@@ -224,7 +228,7 @@ def test_a_submit_cancelled_while_it_is_prepared_leaves_nothing(
         with pytest.raises(asyncio.CancelledError):
             await task
         go.set()
-        await h.until(lambda: h.engine.stats().requests == 1)
+        await h.until(lambda: h.engine.stats().sequences == 1)
         await h.until_empty()
         assert h.engine.stats().generated_tokens < 50
 
@@ -431,4 +435,178 @@ def test_streams_cut_at_random_points_leave_nothing(folder: Path, seed: int) -> 
         assert before == Desk(folder).answer(shared)[0][0]
 
     with house(folder, num_blocks=60, max_num_batched_tokens=64, max_num_seqs=8) as h:
+        run(story(h))
+
+
+def test_an_unread_stream_keeps_its_tokens_in_one_chunk_a_choice(folder: Path) -> None:
+    params = replace(LONG, n=2, logprobs=1)
+
+    async def story(h: House) -> None:
+        expected = await read(await h.submit(prompt(20), params))
+        unread = await h.submit(prompt(20), params)
+        await h.until(lambda: h.engine.stats().running == 0 and not h.inner.sessions())
+        await asyncio.sleep(0)  # the last hand-over
+        assert len(unread._chunks) == 2
+        chunks = await read(unread)
+        assert len(chunks) == 2
+        for choice in range(2):
+            assert len(tokens_of(chunks, choice)) == 400
+            assert tokens_of(chunks, choice) == tokens_of(expected, choice)
+        for chunk in chunks:
+            assert chunk.finish_reason == "length"
+            assert chunk.logprobs is not None
+            assert [next(iter(each)) for each in chunk.logprobs] == list(chunk.token_ids)
+        assert [chunk.usage is not None for chunk in chunks] == [False, True]
+
+    with house(folder) as h:
+        run(story(h))
+
+
+def test_a_full_queue_is_noticed_before_anything_is_tokenised(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go = threading.Event()
+
+    async def story(h: House) -> None:
+        prepare, seen = h.inner.prepare, []
+
+        def slow(request: GenerateRequest) -> Any:
+            seen.append(request)
+            assert go.wait(DEADLINE_SECONDS)
+            return prepare(request)
+
+        monkeypatch.setattr(h.inner, "prepare", slow)
+        tasks = [asyncio.create_task(h.submit(prompt(20, seed=i))) for i in range(3)]
+        await h.until(lambda: len(seen) == 3)
+        assert h.engine.ready() == "the queue is full"
+        with pytest.raises(Overloaded):
+            await h.submit(prompt(20))
+        assert len(seen) == 3
+        go.set()
+        for stream in await asyncio.gather(*tasks):
+            await read(stream)
+        await h.until_empty()
+
+    with house(folder, max_num_seqs=1, max_num_queued_reqs=2) as h:
+        run(story(h))
+
+
+def test_a_request_that_is_refused_gives_its_places_back(folder: Path) -> None:
+    async def story(h: House) -> None:
+        for _ in range(5):
+            with pytest.raises(RequestError):
+                await h.submit([], replace(GREEDY, n=2))
+            with pytest.raises(RequestError, match="n must be from 1"):
+                await h.submit(prompt(5), replace(GREEDY, n=0))
+        assert len(tokens_of(await read(await h.submit(prompt(20))))) == 12
+        await h.until_empty()
+
+    with house(folder, max_num_seqs=1, max_num_queued_reqs=2) as h:
+        run(story(h))
+
+
+def test_preparing_takes_a_few_threads_and_leaves_the_others_alone(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go = threading.Event()
+
+    async def story(h: House) -> None:
+        prepare, seen = h.inner.prepare, []
+
+        def slow(request: GenerateRequest) -> Any:
+            seen.append(threading.current_thread())
+            assert go.wait(DEADLINE_SECONDS)
+            return prepare(request)
+
+        monkeypatch.setattr(h.inner, "prepare", slow)
+        tasks = [asyncio.create_task(h.submit(prompt(20, seed=i))) for i in range(40)]
+        await h.until(lambda: len(seen) == PREPARING_THREADS)
+        await asyncio.wait_for(asyncio.to_thread(lambda: None), 5)
+        await asyncio.wait_for(h.engine.close(), 5)
+        assert len(seen) == PREPARING_THREADS
+        go.set()
+        ends = await asyncio.gather(*tasks, return_exceptions=True)
+        assert {type(end) for end in ends} == {EngineClosed}
+        assert len(seen) == PREPARING_THREADS  # those still waiting were not tokenised any more
+        for thread in seen:
+            thread.join(DEADLINE_SECONDS)
+            assert not thread.is_alive()
+        await h.until_empty()
+
+    with house(folder) as h:
+        run(story(h))
+
+
+def test_a_fault_in_one_text_ends_that_stream_only(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take = Session.take
+
+    def broken(session: Session, request: Request, tokens: Any, **rest: Any) -> bool:
+        if session.prepared.tokens == prompt(20) and len(request.tokens) == 20 + 3:
+            raise ValueError("a bug in the text")
+        return take(session, request, tokens, **rest)
+
+    async def story(h: House) -> None:
+        h.runner.go.clear()  # so that they run in the same steps
+        streams = [await h.submit(prompt(20, seed=i)) for i in range(3)]
+        h.runner.go.set()
+        failed, *others = [await read(stream) for stream in streams]
+        assert (failed[-1].finish_reason, failed[-1].error) == ("error", TEXT_FAILED)
+        assert failed[-1].usage is not None
+        assert len(tokens_of(failed)) == 2
+        for chunks in others:
+            assert chunks[-1].finish_reason == "length"
+            assert len(tokens_of(chunks)) == 12
+        assert h.engine.ready() is None
+        await h.until_empty()
+
+    monkeypatch.setattr(Session, "take", broken)
+    with house(folder) as h:
+        run(story(h))
+
+
+def test_a_dying_engine_tells_everybody_even_if_one_cannot_be_told(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail = Session.fail
+
+    def broken(session: Session, reason: str) -> None:
+        if session.prepared.tokens == prompt(20):
+            raise ValueError("nobody hears this")
+        fail(session, reason)
+
+    async def story(h: House) -> None:
+        h.runner.go.clear()
+        streams = [await h.submit(prompt(20, seed=i), LONG) for i in range(3)]
+        monkeypatch.setattr(h.inner.scheduler, "update", lambda *args: 1 / 0)
+        h.runner.go.set()
+        for stream in streams[1:]:
+            assert (await read(stream))[-1].finish_reason == "error"
+
+    monkeypatch.setattr(Session, "fail", broken)
+    with house(folder) as h:
+        run(story(h))
+
+
+def test_numbers_read_during_a_step_are_those_of_the_last_one(folder: Path) -> None:
+    """Half a step's changes do not fit together, and must not be read while they are made."""
+
+    async def story(h: House) -> None:
+        await read(await h.submit(prompt(40)))
+        await h.until(lambda: h.engine.stats().running == 0)
+        before = h.engine.stats()
+        assert before.free_blocks + before.cached_blocks == before.total_blocks
+        h.runner.go.clear()
+        stream = await h.submit(prompt(40, seed=1))
+        await h.until(lambda: len(h.inner.scheduler.running) == 1)  # it is inside a step
+        assert h.engine.stats() == before
+        h.runner.go.set()
+        await read(stream)
+        await h.until_empty()
+        after = h.engine.stats()
+        assert after.sequences == before.sequences + 1
+        assert after.generated_tokens == before.generated_tokens + 12
+
+    with house(folder) as h:
         run(story(h))

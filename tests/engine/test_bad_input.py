@@ -224,9 +224,9 @@ def test_prompt_and_messages_together_are_refused(llm: LLM) -> None:
 
 
 def test_one_bad_prompt_keeps_all_from_running(llm: LLM) -> None:
-    before = llm.stats().requests
+    before = llm.stats().sequences
     refused(lambda: llm.generate([GOOD, GOOD, [-5]], GREEDY))
-    assert llm.stats().requests == before
+    assert llm.stats().sequences == before
 
 
 def test_a_folder_without_tokenizer_says_what_to_set(mute: Path) -> None:

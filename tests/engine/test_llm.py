@@ -11,7 +11,11 @@ from typing import Any
 import pytest
 
 from octavo import LLM, GenerateRequest, SamplingParams
-from octavo.core.errors import EngineClosed, EngineError, NeverFits, RequestError
+from octavo.core.errors import EngineClosed, NeverFits, RequestError
+from octavo.core.request import Request
+from octavo.engine.detokenize import TextStream
+from octavo.engine.engine import TEXT_FAILED
+from octavo.engine.session import Session
 from octavo.engine.types import Chunk, Output
 from tests.engine.tiny import DEFAULTS, GREEDY, assert_empty, prompt, talking
 
@@ -140,7 +144,7 @@ def test_stats_count_what_ran(llm: LLM) -> None:
     before = llm.stats()
     llm.generate([prompt(40, seed=77)], replace(GREEDY, max_tokens=5))
     after = llm.stats()
-    assert after.requests - before.requests == 1
+    assert after.sequences - before.sequences == 1
     assert after.generated_tokens - before.generated_tokens == 5
     assert after.computed_tokens - before.computed_tokens == 44
     assert after.prefix_query_tokens - before.prefix_query_tokens == 40
@@ -219,7 +223,7 @@ def test_a_request_that_never_fits_is_refused_before_any_runs(folder: Path) -> N
     with small(folder, num_blocks=4) as llm:
         with pytest.raises(NeverFits, match="needs 5 blocks, 4 of 4"):
             llm.generate([prompt(10), prompt(65)], GREEDY)
-        assert llm.stats().requests == 0
+        assert llm.stats().sequences == 0
 
 
 def test_max_tokens_ends_at_the_context(folder: Path) -> None:
@@ -246,6 +250,7 @@ def test_the_end_of_sequence_token_ends_unless_ignored(llm: LLM) -> None:
     assert ended
     for choice in ended:
         assert choice.token_ids[-1] == EOS
+        assert choice.stop_reason is None
         assert EOS not in choice.token_ids[:-1]
         assert "<|im_end|>" not in choice.text
     seed = next(i for i, out in enumerate(outputs) if out.outputs[0].finish_reason == "stop")
@@ -313,16 +318,57 @@ def test_text_held_back_for_a_stop_string_comes_at_the_end(llm: LLM) -> None:
     assert (choice.text, choice.finish_reason) == (text, "length")
 
 
-def test_a_failed_step_raises_and_the_next_call_works(
+def test_a_failed_step_is_reported_and_the_next_call_works(
     llm: LLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = greedy(llm).outputs[0].text
     runner = llm._engine._loop._runner
     with monkeypatch.context() as patch:
         patch.setattr(runner, "_forward", lambda rows: 1 / 0)
-        with pytest.raises(EngineError, match="failed inside the engine"):
-            greedy(llm)
+        choice = greedy(llm).outputs[0]
+        assert (choice.text, choice.finish_reason) == ("", "error")
+        assert choice.error == "the step failed inside the engine"
     assert greedy(llm).outputs[0].text == expected
+
+
+def test_one_failed_request_leaves_the_other_outputs_whole(
+    llm: LLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts = [prompt(12, seed=i) for i in range(3)]
+    expected = [out.outputs[0] for out in llm.generate(prompts, GREEDY)]
+    take = Session.take
+
+    def broken(session: Session, request: Request, tokens: Any, **rest: Any) -> bool:
+        if session.prepared.tokens == prompts[1] and len(request.tokens) == 12 + 5:
+            raise ValueError("a bug in the text")
+        return take(session, request, tokens, **rest)
+
+    monkeypatch.setattr(Session, "take", broken)
+    first, failed, third = (out.outputs[0] for out in llm.generate(prompts, GREEDY))
+    assert failed.finish_reason == "error"
+    assert failed.error == TEXT_FAILED
+    assert failed.token_ids == expected[1].token_ids[:4]
+    assert failed.receipt is not None
+    assert failed.receipt.finished_at is not None
+    for choice, wanted in ((first, expected[0]), (third, expected[2])):
+        assert (choice.text, choice.token_ids) == (wanted.text, wanted.token_ids)
+        assert choice.error is None
+
+
+def test_text_that_fails_at_its_end_still_has_an_end(
+    llm: LLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(text: TextStream) -> str:
+        raise ValueError("a bug in the text")
+
+    monkeypatch.setattr(TextStream, "finish", broken)
+    for n in (1, 3):
+        out = greedy(llm, n=n)
+        assert [choice.finish_reason for choice in out.outputs] == ["error"] * n
+    stream = llm.stream(GenerateRequest(prompt="the cat", params=GREEDY))
+    next(stream)
+    stream.close()  # type: ignore[attr-defined]
+    assert_empty(llm._engine)
 
 
 @pytest.mark.parametrize("where", ["before the results are taken", "before they are told"])

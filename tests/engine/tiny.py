@@ -84,7 +84,7 @@ def assert_empty(engine: Engine) -> None:
     assert (stats.running, stats.waiting, stats.held_blocks) == (0, 0, 0)
     assert not len(engine.cache.claims)
     assert not engine.sessions()
-    assert engine.room == engine._max_live
+    assert engine.room == engine.max_live
     engine.scheduler.check()
 
 

@@ -30,6 +30,7 @@ class FakeInfo:
     bytes_per_token: int = 1024
     max_model_len: int = 512
     max_num_seqs: int = 8
+    max_live_sequences: int = 12
     max_num_batched_tokens: int = 256
     memory_note: str = "100 blocks of 16 KiB = 1.6 MiB"
 

@@ -12,6 +12,7 @@ from octavo.core.errors import (
     PromptTooLong,
     RequestError,
 )
+from octavo.engine.types import Chunk
 from tests.server.conftest import Served
 from tests.server.faults import CHAT, GOOD_CHAT, changed, check, post
 
@@ -128,6 +129,17 @@ def test_failure_before_the_first_chunk_keeps_its_status(served: Served, stream:
     served.engine.script = lambda request: [EngineError("NaN in the logits")]
     answer = post(served, CHAT, changed(GOOD_CHAT, {"stream": stream}))
     check(answer, 500, "server_error", None)
+
+
+def test_a_failure_that_would_come_again_is_not_to_be_repeated(served: Served) -> None:
+    """The vendor's client repeats a 500 by itself unless it is told not to."""
+    broken = Chunk(0, "", (), finish_reason="error", error="the logits are not finite")
+    served.engine.script = lambda request: [broken]
+    answer = post(served, CHAT, changed(GOOD_CHAT, {}))
+    check(answer, 500, "server_error", None)
+    assert answer.headers["x-should-retry"] == "false"
+    served.engine.refusal = Overloaded("8 requests wait")
+    assert "x-should-retry" not in post(served, CHAT, changed(GOOD_CHAT, {})).headers
 
 
 def test_the_field_is_named_as_it_was_sent(served: Served) -> None:

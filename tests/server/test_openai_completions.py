@@ -8,7 +8,7 @@ import openai
 import pytest
 
 from octavo.core.errors import Overloaded
-from tests.server.conftest import Served
+from tests.server.conftest import LIMITS, Served
 from tests.server.fake_engine import MODEL
 
 
@@ -96,3 +96,14 @@ def test_too_many_prompts(served: Served, prompt: list[str]) -> None:
         served.client.completions.create(model=MODEL, prompt=prompt, n=3)
     assert (caught.value.code, caught.value.param) == ("too_many_prompts", "prompt")
     assert served.engine.requests == []
+
+
+def test_more_than_the_engine_ever_lets_in_is_the_callers_fault(served: Served) -> None:
+    """A 503 would be sent again and again, and never be taken."""
+    assert served.engine.info.max_live_sequences < LIMITS.choices
+    with pytest.raises(openai.BadRequestError, match="12 choices") as caught:
+        served.client.completions.create(model=MODEL, prompt=["a"] * 7, n=2)
+    assert (caught.value.code, caught.value.param) == ("too_many_prompts", "prompt")
+    assert served.engine.requests == []
+    answer = served.client.completions.create(model=MODEL, prompt=["a"] * 6, n=2)
+    assert len(answer.choices) == 12

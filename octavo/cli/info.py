@@ -91,9 +91,7 @@ def fit(config: EngineConfig, shape: ModelConfig, dtype: str, memory_bytes: int)
     here = Machine(native_bf16=dtype == "bfloat16", available_bytes=left, threads=1)
     num_blocks, refusal = 0, None
     try:
-        sized = resolve_sizes(
-            config, here, block_bytes=spec.block_bytes, max_position=shape.max_position
-        )
+        sized = resolve_sizes(config, here, spec=spec, max_position=shape.max_position)
         num_blocks = sized.cache.num_blocks or 0
     except ConfigError as error:
         refusal = error.message

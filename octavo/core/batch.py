@@ -79,6 +79,16 @@ class Delta(NamedTuple):
     finish: Finish | None
 
 
+class Drafter(Protocol):
+    """Guesses tokens for the next step to verify. Its guesses change speed, never answers."""
+
+    def propose(self, request: Request, n_running: int) -> tuple[int, ...]: ...
+
+    def observe(self, request: Request, n_drafts: int, n_accepted: int) -> None: ...
+
+    def leave(self, request: Request) -> None: ...
+
+
 class Runner(Protocol):
     """Carries out a batch. Nothing else: capacity is start-up work."""
 

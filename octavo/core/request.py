@@ -80,6 +80,7 @@ class Request:
         "scored",
         "seat",
         "source",
+        "speculates",
         "table",
         "tokens",
         "wait",
@@ -100,6 +101,7 @@ class Request:
         source: Request | None = None,
         scored: int = UNBOUNDED,
         pins: tuple[PinWish, ...] = (),
+        speculates: bool = True,
     ) -> None:
         self.id = request_id
         self.tokens = list(tokens)
@@ -117,6 +119,7 @@ class Request:
         self.fork_at = self.n_prompt
         self.scored = scored
         self.pins = pins
+        self.speculates = speculates  # whether a drafter may guess for it
         self.computed = 0
         self.table: BlockTable | None = None
         self.seat = -1

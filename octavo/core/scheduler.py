@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from octavo.core.batch import Batch, Delta, Row, RowResult, StepResult
+from octavo.core.batch import Batch, Delta, Drafter, Row, RowResult, StepResult
 from octavo.core.cache import KVCache, Refusal
 from octavo.core.planner import Planner
 from octavo.core.policies import Policies
@@ -25,6 +25,7 @@ class Scheduler:
         max_num_batched_tokens: int = 2048,
         max_num_seqs: int = 128,
         policies: Policies | None = None,
+        drafter: Drafter | None = None,
     ) -> None:
         assert 0 < max_num_seqs <= max_num_batched_tokens
         self.cache = cache
@@ -40,6 +41,7 @@ class Scheduler:
             policies=self.policies,
             totals=self.totals,
         )
+        self._drafter = drafter
         self._budget = max_num_batched_tokens
         self._arrivals = 0
 
@@ -91,6 +93,8 @@ class Scheduler:
         request.finish = finish
         request.receipt.close(request, now, block_tokens=self.cache.block_tokens)
         self._planner.leave(request, now)
+        if self._drafter is not None:
+            self._drafter.leave(request)
 
     # -- a step ---------------------------------------------------------------------------------
 
@@ -145,6 +149,8 @@ class Scheduler:
             finish = self._accept(request, result.tokens)
             tokens = request.tokens[known:]
             self.totals.generated_tokens += len(tokens)
+            if row.drafts:
+                self._judge(row, n_accepted=len(result.tokens) - 1)
         end = min(row.end, len(request.tokens) - 1) if row.samples else row.end
         self.totals.computed_tokens += end - row.start
         request.receipt.take_work(row.start, end)
@@ -160,7 +166,16 @@ class Scheduler:
             self._close(request, finish, now)
         elif not tokens and result.scores is None:
             return None
+        elif self._drafter is not None and request.speculates and tokens:
+            request.drafts = self._drafter.propose(request, len(self.running))
         return Delta(request, tokens, result.scores, finish)
+
+    def _judge(self, row: Row, *, n_accepted: int) -> None:
+        """A runner returns the accepted drafts and one token more."""
+        self.totals.drafted_tokens += len(row.drafts)
+        self.totals.accepted_tokens += n_accepted
+        if self._drafter is not None:
+            self._drafter.observe(row.request, len(row.drafts), n_accepted)
 
     def _accept(self, request: Request, tokens: Sequence[int]) -> Finish | None:
         """Append confirmed tokens; a stop token or the limit cuts the rest off."""

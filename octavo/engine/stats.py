@@ -19,6 +19,8 @@ class EngineStats:
     prefix_hit_tokens: int
     computed_tokens: int
     generated_tokens: int
+    drafted_tokens: int
+    accepted_tokens: int
     preemptions: int
     stalls: int
     evictions: int
@@ -50,6 +52,8 @@ class EngineStats:
             prefix_hit_tokens=totals.prefix_hit_tokens,
             computed_tokens=totals.computed_tokens,
             generated_tokens=totals.generated_tokens,
+            drafted_tokens=totals.drafted_tokens,
+            accepted_tokens=totals.accepted_tokens,
             preemptions=totals.preemptions,
             stalls=totals.stalls,
             evictions=pool.evictions,

@@ -20,6 +20,7 @@ from octavo.core import (
     Scheduler,
     TokenChain,
 )
+from octavo.core.batch import Drafter
 from octavo.core.request import UNBOUNDED
 from octavo.core.spec import Kind
 from tests.core.ledger import LedgerRunner, reference
@@ -38,6 +39,7 @@ class Desk:
         kinds: Sequence[Kind] = (Full(),),
         policies: Policies | None = None,
         vocab: int = 50,
+        drafter: Drafter | None = None,
     ) -> None:
         groups = tuple(Group(kind, (i,), 1, 1, "float32") for i, kind in enumerate(kinds))
         self.events: list[Any] = []
@@ -50,7 +52,11 @@ class Desk:
             sink=self.events.append,
         )
         self.scheduler = Scheduler(
-            self.cache, max_num_batched_tokens=budget, max_num_seqs=seqs, policies=policies
+            self.cache,
+            max_num_batched_tokens=budget,
+            max_num_seqs=seqs,
+            policies=policies,
+            drafter=drafter,
         )
         self.runner = LedgerRunner(self.cache, vocab=vocab)
         self.now = 0.0

@@ -16,5 +16,5 @@ Stop = Annotated[
 ]
 MaxTokens = Annotated[int, typer.Option(help="tokens to generate at most")]
 
-TEMPERATURE = 0.7
+TEMPERATURE = 0.2  # what the default model's authors suggest; a small model rambles above it
 MAX_TOKENS = 1024

@@ -204,6 +204,11 @@ def resolve_numerics(config: EngineConfig, machine: Machine) -> EngineConfig:
 def resolve_length(config: EngineConfig, *, max_position: int) -> int:
     """Longest sequence in tokens. Needs only the model's config, so call it before the weights."""
     max_len = config.model.max_model_len or max_position
+    if max_len < 2:
+        raise ConfigError(
+            "max_model_len must be at least 2: a prompt token and one to follow",
+            param="max_model_len",
+        )
     if max_len > max_position:
         raise ConfigError(
             f"max_model_len {max_len} exceeds the {max_position} positions of the model",

@@ -108,7 +108,7 @@ class Engine:
             self._check_open()
             if self._live + n > self.max_live:
                 raise Overloaded(
-                    f"{self._live} requests are running or waiting and the queue is full; "
+                    f"{self._live} of {self.max_live} places are taken and {n} are wanted; "
                     "try again later"
                 )
             self._live += n

@@ -11,6 +11,7 @@ import errno
 import math
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -77,7 +78,21 @@ def make_server(app: ASGIApp, limits: ServerLimits) -> uvicorn.Server:
         lifespan="on",
         backlog=BACKLOG,
     )
-    return uvicorn.Server(config)
+    return AnnouncedStop(config)
+
+
+class AnnouncedStop(uvicorn.Server):
+    """Says what it waits for when told to stop: half a minute of silence looks like a hang."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if not self.should_exit:
+            seconds = self.config.timeout_graceful_shutdown
+            print(
+                f"Stopping: running requests have {seconds} s to finish; once more ends them now.",
+                file=sys.stderr,
+                flush=True,
+            )
+        super().handle_exit(sig, frame)
 
 
 def serve(

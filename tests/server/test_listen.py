@@ -24,6 +24,7 @@ from octavo.server.listen import bound_socket, make_server
 from tests.server.fake_engine import HANG, MODEL, FakeEngine
 
 Eventually = Callable[[Callable[[], bool]], None]
+STOPPING = "Stopping: running requests have 30 s to finish; once more ends them now.\n"
 SERVE = """
 import sys
 from octavo.server.app import create_app
@@ -80,7 +81,7 @@ def test_a_signal_ends_it_cleanly(number: int) -> None:
             assert client.get(f"http://127.0.0.1:{port}/health").status_code == 200
             process.send_signal(number)
             out, err = process.communicate(timeout=20)
-    assert (process.returncode, out, err) == (0, "closed\n", "")
+    assert (process.returncode, out, err) == (0, "closed\n", STOPPING)
 
 
 def refuses(url: str) -> bool:
@@ -115,7 +116,7 @@ def test_a_second_signal_does_not_wait(eventually: Eventually) -> None:
             last = [line for line in lines if line][-1]
         out, err = process.communicate(timeout=20)
     assert "engine_closed" in last
-    assert (process.returncode, out, err) == (0, "closed\n", "")
+    assert (process.returncode, out, err) == (0, "closed\n", STOPPING)
 
 
 @pytest.mark.parametrize("stream", [True, False])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +20,10 @@ class SamplingParams:
     ignore_eos   do not end at the model's end-of-sequence tokens.
     max_tokens   tokens to generate at most; None means as many as fit.
     logprobs     per generated token, this many likeliest tokens and the chosen one; None for none.
-    n            number of choices, forked at the end of one prefill.
+    n            number of choices, forked at the end of one prefill; with beams, of answers.
+    beam_width   search with this many beams instead of sampling; None samples.
+    length_penalty  with beams, answers rank by log-probability / generated tokens ** this.
+    early_stopping  with beams, when the search may end: see `beams.BeamRules`.
     """
 
     temperature: float = 1.0
@@ -33,6 +37,9 @@ class SamplingParams:
     max_tokens: int | None = None
     logprobs: int | None = None
     n: int = 1
+    beam_width: int | None = None
+    length_penalty: float = 1.0
+    early_stopping: bool | Literal["never"] = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -198,6 +198,8 @@ class Engine:
         request = delta.request
         if delta.finish is Finish.ERROR:
             session.end(request, Finish.ERROR, error=str(delta.scores))
+        elif request.beams is not None:
+            session.take_beams(delta.scores)
         elif session.take(request, delta.tokens, scores=delta.scores, finish=delta.finish):
             self.scheduler.end(request, Finish.STOP, self._loop.now())
             session.end(request, Finish.STOP)

@@ -9,9 +9,11 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from octavo.core.beams import BeamRules
 from octavo.core.errors import RequestError, Unsupported
 from octavo.core.request import Limits
 from octavo.core.sampling import SamplingParams
+from octavo.engine.beam_bounds import beam_rules
 from octavo.engine.chat import ChatFormat
 from octavo.engine.tokenizer import Tokenizer
 from octavo.engine.types import GenerateRequest
@@ -26,7 +28,10 @@ from octavo.engine.validate import (
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A request that may enter the engine. `params.seed` is set, `stops` are strings to cut at."""
+    """A request that may enter the engine. `params.seed` is set, `stops` are strings to cut at.
+
+    `beams` are the rules of a beam search; None: its choices are sampled.
+    """
 
     id: str
     prompt: str | None
@@ -36,6 +41,7 @@ class Prepared:
     limits: Limits
     priority: int
     salt: str
+    beams: BeamRules | None = None
 
 
 class Preparer:
@@ -56,6 +62,7 @@ class Preparer:
     def prepare(self, request: GenerateRequest) -> Prepared:
         """Raises RequestError naming the field that is wrong."""
         params = checked_params(request.params, vocab_size=self._vocab_size)
+        beams = beam_rules(params, vocab_size=self._vocab_size)
         check_order(request.priority, request.salt)
         tokens = self._tokens(request)
         check_length(len(tokens), max_model_len=self._max_model_len)
@@ -79,6 +86,7 @@ class Preparer:
             limits=limits,
             priority=request.priority,
             salt=request.salt,
+            beams=beams,
         )
 
     def _tokens(self, request: GenerateRequest) -> list[int]:

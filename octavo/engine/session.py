@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from octavo.core.beams import BeamGroup, Hypothesis
 from octavo.core.keys import Key, TokenChain
 from octavo.core.receipt import Receipt
 from octavo.core.request import Finish, Request
@@ -25,6 +26,7 @@ class _Choice:
     request: Request
     text: TextStream | None
     ended: bool = False
+    n_found: int = 0  # tokens of a beam search's answer
     stopped_by: int | None = None  # the stop token, if one that the caller named ended it
 
     @property
@@ -34,7 +36,10 @@ class _Choice:
 
 
 class Session:
-    """`emit` receives every chunk in order, on the engine thread."""
+    """`emit` receives every chunk in order, on the engine thread.
+
+    The choices of a beam search are its answers: they stand for one request, the search's leader.
+    """
 
     def __init__(
         self,
@@ -51,6 +56,10 @@ class Session:
         self._emit = emit
         self._choices: list[_Choice] = []
         for i in range(prepared.params.n):
+            if i and prepared.beams is not None:
+                leader = self._choices[0].request
+                self._choices.append(_Choice(leader, self._text(tokenizer)))
+                continue
             chain = TokenChain(root, block_tokens)
             if i:  # the same prompt: its keys are hashed once
                 chain.keys.extend(self._choices[0].request.chain.keys)
@@ -65,13 +74,17 @@ class Session:
                 choice=i,
                 source=self._choices[0].request if i else None,
             )
-            text = TextStream(tokenizer, prepared.stops) if tokenizer is not None else None
-            self._choices.append(_Choice(request, text))
+            self._choices.append(_Choice(request, self._text(tokenizer)))
+        if prepared.beams is not None:
+            BeamGroup(self._choices[0].request, prepared.beams)
+
+    def _text(self, tokenizer: Tokenizer | None) -> TextStream | None:
+        return None if tokenizer is None else TextStream(tokenizer, self.prepared.stops)
 
     @property
     def requests(self) -> list[Request]:
-        """The core's requests, the leader first."""
-        return [choice.request for choice in self._choices]
+        """The core's requests, the leader first; of a beam search the leader alone."""
+        return list(dict.fromkeys(choice.request for choice in self._choices))
 
     @property
     def ended(self) -> bool:
@@ -105,6 +118,15 @@ class Session:
         self.end(request, finish, last=chunk)
         return False
 
+    def take_beams(self, answers: Sequence[Hypothesis]) -> None:
+        """The search is over: one chunk for each choice, the best first."""
+        assert len(answers) == len(self._choices)
+        for index, (choice, found) in enumerate(zip(self._choices, answers, strict=True)):
+            choice.n_found = len(found.tokens)
+            _, text = _read(choice, found.tokens)
+            chunk = Chunk(index, text, found.tokens, cumulative_logprob=found.logprob)
+            self._end_choice(index, found.finish, last=chunk)
+
     def end(
         self,
         request: Request,
@@ -113,8 +135,20 @@ class Session:
         last: Chunk | None = None,
         error: str | None = None,
     ) -> None:
-        """Emit a choice's final chunk, once its core request has been closed."""
-        choice = self._choices[request.choice]
+        """Emit a choice's final chunk, once its core request has been closed.
+
+        A beam search's request ends all its choices that have not ended.
+        """
+        if self.prepared.beams is None:
+            self._end_choice(request.choice, finish, last=last, error=error)
+            return
+        for index in range(len(self._choices)):
+            self._end_choice(index, finish, error=error)
+
+    def _end_choice(
+        self, index: int, finish: Finish, *, last: Chunk | None = None, error: str | None = None
+    ) -> None:
+        choice = self._choices[index]
         if choice.ended:
             return
         text = last.text if last is not None else ""
@@ -126,15 +160,16 @@ class Session:
         choice.ended = True  # not before: should the text fail, the end is still to be told
         self._emit(
             Chunk(
-                choice=request.choice,
+                choice=index,
                 text=text,
                 token_ids=last.token_ids if last is not None else (),
                 logprobs=last.logprobs if last is not None else None,
                 finish_reason=finish.value,
                 stop_reason=stop_reason,
                 usage=self._usage() if self.ended else None,
-                receipt=request.receipt,
+                receipt=choice.request.receipt,
                 error=error,
+                cumulative_logprob=last.cumulative_logprob if last is not None else None,
             )
         )
 
@@ -144,10 +179,13 @@ class Session:
             self.end(request, Finish.ERROR, error=reason)
 
     def _usage(self) -> Usage:
-        requests = self.requests
+        if self.prepared.beams is None:
+            n_generated = sum(len(r.tokens) - r.n_prompt for r in self.requests)
+        else:
+            n_generated = sum(choice.n_found for choice in self._choices)
         return Usage(
             prompt_tokens=len(self.prepared.tokens),
-            completion_tokens=sum(len(r.tokens) - r.n_prompt for r in requests),
+            completion_tokens=n_generated,
             cached_tokens=self.receipt.read,
         )
 

@@ -51,7 +51,8 @@ class Chunk:
     The last chunk of a choice has `finish_reason`; the last chunk of the request also has `usage`.
     `stop_reason` is the caller's stop string or stop token id that ended it; None for any other
     end. `error` is set when finish_reason is "error". `logprobs`: per token of this chunk, id to
-    TokenLogprob, the chosen token first.
+    TokenLogprob, the chosen token first. `cumulative_logprob`: of all tokens of a beam search's
+    answer, its stop token included; None for what was sampled.
     """
 
     choice: int
@@ -63,6 +64,7 @@ class Chunk:
     usage: Usage | None = None
     receipt: Receipt | None = None
     error: str | None = None
+    cumulative_logprob: float | None = None
 
 
 @dataclass(slots=True)
@@ -77,11 +79,15 @@ class Completion:
     logprobs: list[dict[int, TokenLogprob]] | None = None
     receipt: Receipt | None = None
     error: str | None = None
+    cumulative_logprob: float | None = None
 
 
 @dataclass(slots=True)
 class Output:
-    """One request, whole. `receipt` is the leading choice's, which prefilled the prompt."""
+    """One request, whole. `receipt` is the leading choice's, which prefilled the prompt.
+
+    A beam search's choices are its answers, best first; they share one receipt.
+    """
 
     id: str
     prompt: str | None

@@ -16,14 +16,26 @@ SERVED_FIELDS = frozenset({
 })  # fmt: skip
 
 
-def beam_rules(params: SamplingParams, *, vocab_size: int) -> BeamRules | None:
-    """What `params`, otherwise checked, ask of a beam search. Raises RequestError naming a field.
+def beam_rules(params: SamplingParams) -> BeamRules | None:
+    """The beam search that checked `params` ask for, if any."""
+    if params.beam_width is None:
+        return None
+    return BeamRules(
+        width=params.beam_width,
+        n=params.n,
+        length_penalty=float(params.length_penalty),
+        early_stopping=params.early_stopping,
+    )
+
+
+def check_beams(params: SamplingParams, *, vocab_size: int) -> None:
+    """What concerns beams in otherwise checked `params`. Raises RequestError naming a field.
 
     Fields that would change which token is chosen are refused and not ignored.
     """
     if params.beam_width is None:
         _check_unused(params)
-        return None
+        return
     most = min(MAX_WIDTH, vocab_size)
     width = params.beam_width
     if not isinstance(width, int) or isinstance(width, bool) or not 1 <= width <= most:
@@ -37,12 +49,6 @@ def beam_rules(params: SamplingParams, *, vocab_size: int) -> BeamRules | None:
     if not isinstance(params.early_stopping, bool) and params.early_stopping != "never":
         raise RequestError('early_stopping must be true, false or "never"', param="early_stopping")
     _check_company(params)
-    return BeamRules(
-        width=width,
-        n=params.n,
-        length_penalty=float(params.length_penalty),
-        early_stopping=params.early_stopping,
-    )
 
 
 def _check_penalty(penalty: object) -> None:

@@ -62,7 +62,6 @@ class Preparer:
     def prepare(self, request: GenerateRequest) -> Prepared:
         """Raises RequestError naming the field that is wrong."""
         params = checked_params(request.params, vocab_size=self._vocab_size)
-        beams = beam_rules(params, vocab_size=self._vocab_size)
         check_order(request.priority, request.salt)
         tokens = self._tokens(request)
         check_length(len(tokens), max_model_len=self._max_model_len)
@@ -86,7 +85,7 @@ class Preparer:
             limits=limits,
             priority=request.priority,
             salt=request.salt,
-            beams=beams,
+            beams=beam_rules(params),
         )
 
     def _tokens(self, request: GenerateRequest) -> list[int]:

@@ -138,6 +138,9 @@ def sampling(wire: Generation, *, max_tokens: int | None, logprobs: int | None) 
         max_tokens=max_tokens,
         logprobs=logprobs,
         n=wire.n or 1,
+        beam_width=wire.beams,
+        length_penalty=1.0 if wire.length_penalty is None else wire.length_penalty,
+        early_stopping=wire.early_stopping or False,
     )
 
 

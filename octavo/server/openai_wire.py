@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal, NoReturn, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from octavo.core.beams import MAX_WIDTH
+from octavo.engine.beam_bounds import MAX_LENGTH_PENALTY
 from octavo.engine.validate import (
     MAX_LOGPROBS,
     MAX_N,
@@ -74,6 +76,12 @@ class Generation(BaseModel):
     min_p: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
     stop_token_ids: Annotated[list[TokenId], Field(max_length=MAX_STOP_IDS)] | None = None
     ignore_eos: bool | None = None
+    use_beam_search: bool | None = None
+    beam_width: Annotated[int, Field(ge=1, le=MAX_WIDTH)] | None = None
+    length_penalty: (
+        Annotated[float, Field(ge=-MAX_LENGTH_PENALTY, le=MAX_LENGTH_PENALTY)] | None
+    ) = None
+    early_stopping: bool | Literal["never"] | None = None
     priority: Annotated[int, Field(ge=PRIORITIES[0], le=PRIORITIES[-1])] | None = None
     cache_salt: Annotated[str, Field(min_length=1, max_length=MAX_SALT_CHARACTERS)] | None = None
     # No-ops here by their own definition: labels, and routing among machines we do not have.
@@ -87,10 +95,8 @@ class Generation(BaseModel):
     presence_penalty: Zero = None
     frequency_penalty: Zero = None
     repetition_penalty: Annotated[Any, neutral(1)] = None
-    length_penalty: Annotated[Any, neutral(1)] = None
     logit_bias: EmptyObject = None
     min_tokens: Zero = None
-    use_beam_search: Off = None
     include_stop_str_in_output: Off = None
     skip_special_tokens: Annotated[Any, neutral(True)] = None
     spaces_between_special_tokens: Annotated[Any, neutral(True)] = None
@@ -115,6 +121,17 @@ class Generation(BaseModel):
         if self.stream_options is not None and not self.stream:
             conflict("'stream_options' needs 'stream': true.", "stream_options")
         return self
+
+    @model_validator(mode="after")
+    def check_beams(self) -> Self:
+        if self.beam_width is not None and self.use_beam_search is False:
+            conflict("'beam_width' needs 'use_beam_search': true.", "beam_width")
+        return self
+
+    @property
+    def beams(self) -> int | None:
+        """Width of the search that is asked for; without one of its own as wide as its answers."""
+        return (self.n or 1) if self.use_beam_search and not self.beam_width else self.beam_width
 
 
 class ChatMessage(BaseModel):

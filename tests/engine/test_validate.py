@@ -47,6 +47,9 @@ def test_params_are_within_bounds_or_refused_by_name(values: dict[str, Any]) -> 
     assert 0 <= params.min_p <= 1
     assert 0 <= params.top_k <= 1 << 31
     assert 1 <= params.n <= validate.MAX_N
+    assert params.beam_width is None or params.n <= params.beam_width <= 64
+    assert -10 <= params.length_penalty <= 10
+    assert params.early_stopping in (False, True, "never")
     assert params.max_tokens is None or params.max_tokens >= 1
     assert params.logprobs is None or 0 <= params.logprobs <= validate.MAX_LOGPROBS
     assert isinstance(params.stop, tuple)

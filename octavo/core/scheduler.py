@@ -232,6 +232,7 @@ class Scheduler:
             return
         self._computed(row, row.end)
         if row.samples:
+            assert result.scores is not None, "the runner gave a beam no candidates"
             request.reported = result.scores
             if request.receipt.first_token_at is None:
                 request.receipt.take_first_token(request.n_prompt, now)

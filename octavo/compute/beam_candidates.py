@@ -1,4 +1,4 @@
-"""The likeliest continuations of a beam. Knows no groups and no sampling."""
+"""The likeliest continuations of beams. Knows no groups and no sampling."""
 
 from __future__ import annotations
 
@@ -8,7 +8,23 @@ import torch
 
 from octavo.compute.likeliest import likeliest
 from octavo.compute.sampler import BROKEN
-from octavo.core.batch import RowResult
+from octavo.core.batch import Row, RowResult
+
+
+def with_candidates(
+    rows: Sequence[Row], logits: torch.Tensor, results: Sequence[RowResult]
+) -> list[RowResult]:
+    """`results` of rows that sample, those of beams replaced by what a beam reports.
+
+    logits: float32 [rows, vocab] as the model gave them.
+    """
+    found = list(results)
+    beams = [i for i, row in enumerate(rows) if row.request.beams is not None]
+    if beams:
+        counts = [group.n_candidates for row in rows if (group := row.request.beams) is not None]
+        for i, candidates in zip(beams, beam_candidates(logits[beams], counts), strict=True):
+            found[i] = candidates
+    return found
 
 
 def beam_candidates(logits: torch.Tensor, counts: Sequence[int]) -> list[RowResult]:

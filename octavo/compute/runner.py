@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from octavo.compute.attention import AttentionBackend
-from octavo.compute.beam_candidates import beam_candidates
+from octavo.compute.beam_candidates import with_candidates
 from octavo.compute.decoder import Decoder
 from octavo.compute.inputs import step_inputs
 from octavo.compute.kv_pool import KVPool
@@ -55,7 +55,8 @@ class ModelRunner:
             return StepResult([RowResult()] * len(batch.rows))
         if self._observer is not None:
             self._observer(sampling, logits)
-        results = iter(_choose(sampling, logits))
+        sampled = sample(logits, [_draw(row) for row in sampling])
+        results = iter(with_candidates(sampling, logits, sampled))
         return StepResult([next(results) if row.samples else RowResult() for row in batch.rows])
 
     def _forward(self, rows: Sequence[Row]) -> torch.Tensor:
@@ -70,20 +71,6 @@ class ModelRunner:
             plan=self._backend.plan(inputs.attention),
             logit_rows=inputs.logit_rows,
         )
-
-
-def _choose(rows: Sequence[Row], logits: torch.Tensor) -> list[RowResult]:
-    """A token for each row that samples, candidates for each beam; logits [rows, vocab]."""
-    beams = [i for i, row in enumerate(rows) if row.request.beams is not None]
-    if not beams:
-        return sample(logits, [_draw(row) for row in rows])
-    counts = [group.n_candidates for row in rows if (group := row.request.beams) is not None]
-    others = [i for i, row in enumerate(rows) if row.request.beams is None]
-    found = dict(zip(beams, beam_candidates(logits[beams], counts), strict=True))
-    if others:
-        sampled = sample(logits[others], [_draw(rows[i]) for i in others])
-        found.update(zip(others, sampled, strict=True))
-    return [found[i] for i in range(len(rows))]
 
 
 def _check(row: Row) -> None:

@@ -20,8 +20,8 @@ class SamplingParams:
     ignore_eos   do not end at the model's end-of-sequence tokens.
     max_tokens   tokens to generate at most; None means as many as fit.
     logprobs     per generated token, this many likeliest tokens and the chosen one; None for none.
-    n            number of choices, forked at the end of one prefill; with beams, of answers.
-    beam_width   search with this many beams instead of sampling; None samples.
+    n            number of choices, forked at the end of one prefill.
+    beam_width   search with this many beams; the choices are then the n best answers.
     length_penalty  with beams, answers rank by log-probability / generated tokens ** this.
     early_stopping  with beams, when the search may end: see `beams.BeamRules`.
     """

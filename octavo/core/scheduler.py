@@ -166,7 +166,17 @@ class Scheduler:
             self.totals.generated_tokens += len(tokens)
             if row.drafts:
                 self._judge(row, n_accepted=len(result.tokens) - 1)
-        self._computed(row, min(row.end, len(request.tokens) - 1) if row.samples else row.end)
+        end = row.end
+        if row.samples and request.beams is None:
+            end = min(row.end, len(request.tokens) - 1)
+        self.totals.computed_tokens += end - row.start
+        request.receipt.take_work(row.start, end)
+        request.computed = end
+        if request.scored < request.n_prompt:
+            request.scored = min(request.n_prompt, end)
+        self.cache.commit(request)
+        if request.pins:
+            self._pin(request)
         if tokens and request.receipt.first_token_at is None:
             request.receipt.take_first_token(request.n_prompt, now)
         if finish is not None:
@@ -176,18 +186,6 @@ class Scheduler:
         elif self._drafter is not None and request.speculates and tokens:
             request.drafts = self._drafter.propose(request, len(self.running))
         return Delta(request, tokens, result.scores, finish)
-
-    def _computed(self, row: Row, end: int) -> None:
-        """The row's tokens below `end` are confirmed and have been run."""
-        request = row.request
-        self.totals.computed_tokens += end - row.start
-        request.receipt.take_work(row.start, end)
-        request.computed = end
-        if request.scored < request.n_prompt:
-            request.scored = min(request.n_prompt, end)
-        self.cache.commit(request)
-        if request.pins:
-            self._pin(request)
 
     def _judge(self, row: Row, *, n_accepted: int) -> None:
         """A runner returns the accepted drafts and one token more."""
@@ -230,7 +228,7 @@ class Scheduler:
         if result.error is not None:
             group.error = result.error
             return
-        self._computed(row, row.end)
+        self._take(row, result, now)
         if row.samples:
             assert result.scores is not None, "the runner gave a beam no candidates"
             request.reported = result.scores

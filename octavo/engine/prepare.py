@@ -13,7 +13,7 @@ from octavo.core.beams import BeamRules
 from octavo.core.errors import RequestError, Unsupported
 from octavo.core.request import Limits
 from octavo.core.sampling import SamplingParams
-from octavo.engine.beam_bounds import beam_rules
+from octavo.engine.beam_bounds import beam_rules, check_beams
 from octavo.engine.chat import ChatFormat
 from octavo.engine.tokenizer import Tokenizer
 from octavo.engine.types import GenerateRequest
@@ -28,10 +28,7 @@ from octavo.engine.validate import (
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A request that may enter the engine. `params.seed` is set, `stops` are strings to cut at.
-
-    `beams` are the rules of a beam search; None: its choices are sampled.
-    """
+    """A request that may enter the engine. `params.seed` is set, `stops` are strings to cut at."""
 
     id: str
     prompt: str | None
@@ -41,7 +38,7 @@ class Prepared:
     limits: Limits
     priority: int
     salt: str
-    beams: BeamRules | None = None
+    beams: BeamRules | None = None  # the rules of a beam search, if the choices are its answers
 
 
 class Preparer:
@@ -62,6 +59,7 @@ class Preparer:
     def prepare(self, request: GenerateRequest) -> Prepared:
         """Raises RequestError naming the field that is wrong."""
         params = checked_params(request.params, vocab_size=self._vocab_size)
+        check_beams(params, vocab_size=self._vocab_size)
         check_order(request.priority, request.salt)
         tokens = self._tokens(request)
         check_length(len(tokens), max_model_len=self._max_model_len)
@@ -76,6 +74,9 @@ class Preparer:
         )
         if params.seed is None:
             params = replace(params, seed=secrets.randbits(63))
+        beams = beam_rules(params)
+        if beams is not None:
+            params = replace(params, temperature=0.0)  # nothing is drawn
         return Prepared(
             id=request.id,
             prompt=request.prompt,
@@ -85,7 +86,7 @@ class Preparer:
             limits=limits,
             priority=request.priority,
             salt=request.salt,
-            beams=beam_rules(params),
+            beams=beams,
         )
 
     def _tokens(self, request: GenerateRequest) -> list[int]:

@@ -6,9 +6,9 @@ Owns text streams, stop strings and usage. Used by the engine thread only; knows
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from octavo.core.beams import BeamGroup, Hypothesis
+from octavo.core.beams import BeamGroup, BeamRules, Hypothesis
 from octavo.core.keys import Key, TokenChain
 from octavo.core.receipt import Receipt
 from octavo.core.request import Finish, Request
@@ -26,7 +26,7 @@ class _Choice:
     request: Request
     text: TextStream | None
     ended: bool = False
-    n_found: int = 0  # tokens of a beam search's answer
+    n_tokens: int = 0  # generated and handed out
     stopped_by: int | None = None  # the stop token, if one that the caller named ended it
 
     @property
@@ -36,10 +36,7 @@ class _Choice:
 
 
 class Session:
-    """`emit` receives every chunk in order, on the engine thread.
-
-    The choices of a beam search are its answers: they stand for one request, the search's leader.
-    """
+    """`emit` receives every chunk in order, on the engine thread."""
 
     def __init__(
         self,
@@ -56,10 +53,6 @@ class Session:
         self._emit = emit
         self._choices: list[_Choice] = []
         for i in range(prepared.params.n):
-            if i and prepared.beams is not None:
-                leader = self._choices[0].request
-                self._choices.append(_Choice(leader, self._text(tokenizer)))
-                continue
             chain = TokenChain(root, block_tokens)
             if i:  # the same prompt: its keys are hashed once
                 chain.keys.extend(self._choices[0].request.chain.keys)
@@ -74,17 +67,34 @@ class Session:
                 choice=i,
                 source=self._choices[0].request if i else None,
             )
-            self._choices.append(_Choice(request, self._text(tokenizer)))
-        if prepared.beams is not None:
-            BeamGroup(self._choices[0].request, prepared.beams)
-
-    def _text(self, tokenizer: Tokenizer | None) -> TextStream | None:
-        return None if tokenizer is None else TextStream(tokenizer, self.prepared.stops)
+            text = TextStream(tokenizer, prepared.stops) if tokenizer is not None else None
+            self._choices.append(_Choice(request, text))
 
     @property
     def requests(self) -> list[Request]:
-        """The core's requests, the leader first; of a beam search the leader alone."""
-        return list(dict.fromkeys(choice.request for choice in self._choices))
+        """The core's requests, the leader first."""
+        return [choice.request for choice in self._choices]
+
+    def search(self, rules: BeamRules) -> None:
+        """Make the choices the answers of one beam search. Before anything has run.
+
+        The leader is the search; the other requests never run: each stands for one more answer.
+        """
+        leader, *others = self.requests
+        group = BeamGroup(leader, rules)
+        for other in others:
+            other.beams = group
+            other.source = None
+            other.receipt = leader.receipt
+
+    def take_answer(self, request: Request, found: Hypothesis) -> None:
+        """Emit an answer of the search, whole."""
+        choice = self._choices[request.choice]
+        n_taken, text = _read(choice, found.tokens)
+        assert n_taken == len(found.tokens)
+        choice.n_tokens = n_taken
+        last = Chunk(request.choice, text, found.tokens, cumulative_logprob=found.logprob)
+        self.end(request, found.finish, last=last)
 
     @property
     def ended(self) -> bool:
@@ -106,6 +116,7 @@ class Session:
         """Turn new tokens into a chunk. True: a stop string was met, and the request must end."""
         choice = self._choices[request.choice]
         n_taken, text = _read(choice, tokens)
+        choice.n_tokens += n_taken
         chunk = Chunk(
             choice=request.choice,
             text=text,
@@ -118,15 +129,6 @@ class Session:
         self.end(request, finish, last=chunk)
         return False
 
-    def take_beams(self, answers: Sequence[Hypothesis]) -> None:
-        """The search is over: one chunk for each choice, the best first."""
-        assert len(answers) == len(self._choices)
-        for index, (choice, found) in enumerate(zip(self._choices, answers, strict=True)):
-            choice.n_found = len(found.tokens)
-            _, text = _read(choice, found.tokens)
-            chunk = Chunk(index, text, found.tokens, cumulative_logprob=found.logprob)
-            self._end_choice(index, found.finish, last=chunk)
-
     def end(
         self,
         request: Request,
@@ -135,23 +137,12 @@ class Session:
         last: Chunk | None = None,
         error: str | None = None,
     ) -> None:
-        """Emit a choice's final chunk, once its core request has been closed.
-
-        A beam search's request ends all its choices that have not ended.
-        """
-        if self.prepared.beams is None:
-            self._end_choice(request.choice, finish, last=last, error=error)
-            return
-        for index in range(len(self._choices)):
-            self._end_choice(index, finish, error=error)
-
-    def _end_choice(
-        self, index: int, finish: Finish, *, last: Chunk | None = None, error: str | None = None
-    ) -> None:
-        choice = self._choices[index]
+        """Emit a choice's final chunk, once its core request has been closed."""
+        choice = self._choices[request.choice]
         if choice.ended:
             return
-        text = last.text if last is not None else ""
+        last = Chunk(request.choice, "", ()) if last is None else last
+        text = last.text
         stop_reason: str | int | None = choice.stopped_by
         if choice.text is not None and finish is not Finish.ERROR:
             text += choice.text.finish()
@@ -159,17 +150,14 @@ class Session:
                 stop_reason, finish = choice.text.stopped, Finish.STOP
         choice.ended = True  # not before: should the text fail, the end is still to be told
         self._emit(
-            Chunk(
-                choice=index,
+            replace(
+                last,
                 text=text,
-                token_ids=last.token_ids if last is not None else (),
-                logprobs=last.logprobs if last is not None else None,
                 finish_reason=finish.value,
                 stop_reason=stop_reason,
                 usage=self._usage() if self.ended else None,
-                receipt=choice.request.receipt,
+                receipt=request.receipt,
                 error=error,
-                cumulative_logprob=last.cumulative_logprob if last is not None else None,
             )
         )
 
@@ -179,13 +167,9 @@ class Session:
             self.end(request, Finish.ERROR, error=reason)
 
     def _usage(self) -> Usage:
-        if self.prepared.beams is None:
-            n_generated = sum(len(r.tokens) - r.n_prompt for r in self.requests)
-        else:
-            n_generated = sum(choice.n_found for choice in self._choices)
         return Usage(
             prompt_tokens=len(self.prepared.tokens),
-            completion_tokens=n_generated,
+            completion_tokens=sum(choice.n_tokens for choice in self._choices),
             cached_tokens=self.receipt.read,
         )
 

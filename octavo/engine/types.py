@@ -48,11 +48,13 @@ class Usage:
 class Chunk:
     """What one step added to one choice. `text` is whole characters, never part of a stop string.
 
+    `cumulative_logprob`: of all tokens of a beam search's answer, its stop token included; None for
+    what was sampled.
+
     The last chunk of a choice has `finish_reason`; the last chunk of the request also has `usage`.
     `stop_reason` is the caller's stop string or stop token id that ended it; None for any other
     end. `error` is set when finish_reason is "error". `logprobs`: per token of this chunk, id to
-    TokenLogprob, the chosen token first. `cumulative_logprob`: of all tokens of a beam search's
-    answer, its stop token included; None for what was sampled.
+    TokenLogprob, the chosen token first.
     """
 
     choice: int
@@ -61,10 +63,10 @@ class Chunk:
     logprobs: tuple[dict[int, TokenLogprob], ...] | None = None
     finish_reason: str | None = None
     stop_reason: str | int | None = None
+    cumulative_logprob: float | None = None
     usage: Usage | None = None
     receipt: Receipt | None = None
     error: str | None = None
-    cumulative_logprob: float | None = None
 
 
 @dataclass(slots=True)
@@ -76,10 +78,10 @@ class Completion:
     token_ids: list[int]
     finish_reason: str | None
     stop_reason: str | int | None = None
+    cumulative_logprob: float | None = None
     logprobs: list[dict[int, TokenLogprob]] | None = None
     receipt: Receipt | None = None
     error: str | None = None
-    cumulative_logprob: float | None = None
 
 
 @dataclass(slots=True)

@@ -10,7 +10,6 @@ from dataclasses import replace
 
 from octavo.core.errors import PromptTooLong, RequestError
 from octavo.core.sampling import SamplingParams
-from octavo.engine.beam_bounds import check_beams
 
 MAX_N = 128
 MAX_STOPS = 16
@@ -40,14 +39,12 @@ def checked_params(params: SamplingParams, *, vocab_size: int) -> SamplingParams
         _whole(params.logprobs, "logprobs", low=0, high=MAX_LOGPROBS)
     if not isinstance(params.ignore_eos, bool):
         raise RequestError("ignore_eos must be true or false", param="ignore_eos")
-    checked = replace(
+    return replace(
         params,
         top_k=max(0, params.top_k),
         stop=_checked_stops(params.stop),
         stop_token_ids=_checked_stop_ids(params.stop_token_ids, vocab_size),
     )
-    check_beams(checked, vocab_size=vocab_size)
-    return checked
 
 
 def check_choices(params: SamplingParams) -> int:

@@ -76,14 +76,14 @@ class Generation(BaseModel):
     min_p: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
     stop_token_ids: Annotated[list[TokenId], Field(max_length=MAX_STOP_IDS)] | None = None
     ignore_eos: bool | None = None
+    priority: Annotated[int, Field(ge=PRIORITIES[0], le=PRIORITIES[-1])] | None = None
+    cache_salt: Annotated[str, Field(min_length=1, max_length=MAX_SALT_CHARACTERS)] | None = None
     use_beam_search: bool | None = None
     beam_width: Annotated[int, Field(ge=1, le=MAX_WIDTH)] | None = None
     length_penalty: (
         Annotated[float, Field(ge=-MAX_LENGTH_PENALTY, le=MAX_LENGTH_PENALTY)] | None
     ) = None
     early_stopping: bool | Literal["never"] | None = None
-    priority: Annotated[int, Field(ge=PRIORITIES[0], le=PRIORITIES[-1])] | None = None
-    cache_salt: Annotated[str, Field(min_length=1, max_length=MAX_SALT_CHARACTERS)] | None = None
     # No-ops here by their own definition: labels, and routing among machines we do not have.
     user: Annotated[str, Field(max_length=MAX_TEXT)] | None = None
     metadata: dict[str, str] | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,12 +11,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
+from octavo.core.batch import Batch, StepResult
+from octavo.core.beams import Hypothesis
 from octavo.core.errors import RequestError, Unsupported
+from octavo.core.request import Request
 from octavo.core.sampling import SamplingParams
+from octavo.engine.async_engine import AsyncEngine
 from octavo.engine.llm import LLM
+from octavo.engine.session import Session
 from octavo.engine.types import Chunk, Completion, GenerateRequest
 from tests.checkpoints import tiny_llama
-from tests.engine.tiny import DEFAULTS, prompt, talking
+from tests.engine.tiny import DEFAULTS, built, prompt, talking
 
 if TYPE_CHECKING:
     from transformers import LlamaForCausalLM
@@ -210,6 +216,67 @@ def test_closing_the_stream_leaves_nothing_behind(folder: Path) -> None:
         assert (stats.running, stats.waiting, stats.held_blocks) == (0, 0, 0)
         assert ours._engine.room == ours._engine.max_live
         assert [choice.ended for choice in session._choices] == [True] * 8
+
+
+def test_a_broken_step_ends_every_answer_with_the_error(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with llm(folder) as ours:
+        runner = ours._engine._loop._runner
+        run, steps = runner.run, []
+
+        def breaks(batch: Batch) -> StepResult:
+            steps.append(batch.step)
+            if len(steps) == 3:
+                raise RuntimeError("a broken kernel")
+            return run(batch)
+
+        monkeypatch.setattr(runner, "run", breaks)
+        (output,) = ours.generate([PROMPTS[2]], beams(4, n=3))
+        assert [choice.finish_reason for choice in output.outputs] == ["error"] * 3
+        assert all(choice.error for choice in output.outputs)
+        (output,) = ours.generate([PROMPTS[2]], beams(4, n=3))
+        assert [choice.finish_reason for choice in output.outputs] == ["length"] * 3
+
+
+def test_an_answer_that_cannot_be_told_leaves_the_others_whole(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take = Session.take_answer
+
+    def fails(self: Session, request: Request, found: Hypothesis) -> None:
+        if request.choice == 1:
+            raise RuntimeError("no text")
+        take(self, request, found)
+
+    monkeypatch.setattr(Session, "take_answer", fails)
+    with llm(folder) as ours:
+        (output,) = ours.generate([PROMPTS[2]], beams(4, n=3))
+        reasons = [choice.finish_reason for choice in output.outputs]
+        assert reasons == ["length", "error", "length"]
+        assert ours._engine.room == ours._engine.max_live
+
+
+def test_asyncio_gets_the_same_answers_and_may_leave_early(folder: Path) -> None:
+    request = GenerateRequest(prompt_token_ids=PROMPTS[3], params=beams(4, n=2))
+    with llm(folder) as ours:
+        expected_chunks = [(c.choice, c.token_ids) for c in ours.stream(request)]
+
+    async def both() -> list[tuple[int, tuple[int, ...]]]:
+        engine = AsyncEngine(built(folder, skip_tokenizer_init=True))
+        try:
+            left = await engine.submit(replace(request, params=beams(8, max_tokens=300)))
+            stream = await engine.submit(request)
+            found = [(chunk.choice, chunk.token_ids) async for chunk in stream]
+            await left.cancel()
+            async for chunk in left:
+                assert chunk.finish_reason == "abort"
+            assert engine.stats().held_blocks == 0
+            return found
+        finally:
+            await engine.close()
+
+    assert asyncio.run(both()) == expected_chunks
 
 
 def test_answers_are_text_without_their_stop_token(

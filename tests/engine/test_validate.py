@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from octavo.core.errors import PromptTooLong, RequestError
 from octavo.core.sampling import SamplingParams
 from octavo.engine import validate
+from octavo.engine.beam_bounds import check_beams
 
 VOCAB = 100
 NAMES = [field.name for field in fields(SamplingParams)]
@@ -36,6 +37,7 @@ def test_params_are_within_bounds_or_refused_by_name(values: dict[str, Any]) -> 
     params = SamplingParams()
     try:
         params = validate.checked_params(SamplingParams(**values), vocab_size=VOCAB)
+        check_beams(params, vocab_size=VOCAB)
     except RequestError as error:
         refusal = error
     if refusal is not None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +17,7 @@ from octavo.cli.units import count, size
 from octavo.core.config import EngineConfig, Machine, resolve_sizes
 from octavo.core.errors import ConfigError
 from octavo.core.model_config import ModelConfig
-from octavo.core.spec import DTYPE_BYTES, KVSpec
+from octavo.core.spec import DTYPE_BYTES, Group, KVSpec, Sliding
 from octavo.engine import machine
 
 SHOWN_DTYPES = ("float32", "bfloat16")  # float16 takes the bytes of bfloat16
@@ -69,7 +71,10 @@ def dtypes(config: EngineConfig) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """One KV dtype on this machine. `refusal` says why nothing fits."""
+    """One KV dtype on this machine. `refusal` says why nothing fits.
+
+    `sequence_blocks`: the most that one sequence of `sequence_tokens`, the longest, holds at once.
+    """
 
     dtype: str
     spec: KVSpec
@@ -77,9 +82,12 @@ class Fit:
     num_blocks: int
     refusal: str | None
 
+    sequence_tokens: int
+    sequence_blocks: int
+
     @property
     def tokens(self) -> int:
-        return self.num_blocks * self.spec.block_tokens
+        return self.spec.tokens_held(self.num_blocks)
 
 
 def fit(config: EngineConfig, shape: ModelConfig, dtype: str, memory_bytes: int) -> Fit:
@@ -89,6 +97,7 @@ def fit(config: EngineConfig, shape: ModelConfig, dtype: str, memory_bytes: int)
     weight_bytes = parameters(shape) * DTYPE_BYTES[weight_dtype]
     left = max(0, memory_bytes - weight_bytes)
     here = Machine(native_bf16=dtype == "bfloat16", available_bytes=left, threads=1)
+    longest = min(config.model.max_model_len or shape.max_position, shape.max_position)
     num_blocks, refusal = 0, None
     try:
         sized = resolve_sizes(config, here, spec=spec, max_position=shape.max_position)
@@ -101,20 +110,16 @@ def fit(config: EngineConfig, shape: ModelConfig, dtype: str, memory_bytes: int)
         weight_bytes=weight_bytes,
         num_blocks=num_blocks,
         refusal=refusal,
+        sequence_tokens=longest,
+        sequence_blocks=spec.blocks_at_peak(longest, config.scheduler.max_num_batched_tokens),
     )
 
 
 def parameters(shape: ModelConfig) -> int:
-    """Weights of a Llama-shaped decoder: embeddings, and per layer attention, MLP and two norms."""
-    hidden, q_size = shape.hidden_size, shape.n_heads * shape.head_dim
-    kv_size, inner = shape.kv_heads * shape.head_dim, shape.intermediate_size
-    layer = 2 * hidden * q_size + 2 * hidden * kv_size + 3 * hidden * inner + 2 * hidden
-    if shape.attention_bias:
-        layer += q_size + 2 * kv_size + hidden
-    if shape.mlp_bias:
-        layer += 2 * inner + hidden
-    embeddings = shape.vocab_size * hidden * (1 if shape.tie_embeddings else 2)
-    return embeddings + shape.n_layers * layer + hidden
+    """Weights of all tensors that a decoder of this family and geometry has."""
+    from octavo.compute.weights import expected_shapes
+
+    return sum(math.prod(each) for each in expected_shapes(shape).values())
 
 
 def report(model: str, shape: ModelConfig, memory_bytes: int, fits: list[Fit]) -> dict[str, Any]:
@@ -143,10 +148,13 @@ def fit_report(one: Fit) -> dict[str, Any]:
         "weight_bytes": one.weight_bytes,
         "num_blocks": one.num_blocks,
         "tokens": one.tokens,
+        "sequence_tokens": one.sequence_tokens,
+        "sequence_blocks": one.sequence_blocks,
         "refusal": one.refusal,
         "groups": [
             {
                 "kind": type(group.kind).__name__.lower(),
+                "window": window_tokens(group),
                 "layers": len(group.layers),
                 "kv_heads": group.kv_heads,
                 "head_dim": group.head_dim,
@@ -172,15 +180,18 @@ def lines(model: str, shape: ModelConfig, memory_bytes: int, fits: list[Fit]) ->
 
 def fit_lines(one: Fit, memory_bytes: int) -> list[str]:
     """One dtype: bytes a token by group, a block, and the arithmetic of what fits."""
-    spec, itemsize = one.spec, DTYPE_BYTES[one.dtype]
-    found = [f"KV cache in {one.dtype}:"]
-    found += [
-        f"  {len(group.layers)} {type(group.kind).__name__.lower()} layers: 2 (K and V) · "
-        f"{len(group.layers)} · {group.kv_heads} heads · {group.head_dim} · {itemsize} B = "
-        f"{count(group.bytes_per_token)} B a token ({size(group.bytes_per_token)})"
-        for group in spec.groups
-    ]
+    spec = one.spec
+    found = [f"KV cache in {one.dtype}:", *group_lines(spec)]
     found.append(f"  block of {spec.block_tokens} tokens: {size(spec.block_bytes)}")
+    if len(spec.groups) > 1:
+        found[-1] += f", the layers of any one of the {len(spec.groups)} groups"
+    if any(window_tokens(group) for group in spec.groups):
+        whole = spec.blocks(one.sequence_tokens) * len(spec.groups)
+        found.append(
+            f"  a sequence of {count(one.sequence_tokens)} tokens holds at most "
+            f"{count(one.sequence_blocks)} blocks, {size(one.sequence_blocks * spec.block_bytes)} "
+            f"({count(whole)} without windows)"
+        )
     if one.refusal is not None:
         return [*found, f"  does not fit: {one.refusal}"]
     taken = one.num_blocks * spec.block_bytes
@@ -189,3 +200,24 @@ def fit_lines(one: Fit, memory_bytes: int) -> list[str]:
         f"(of {size(memory_bytes)}, the weights take {size(one.weight_bytes)})"
     )
     return found
+
+
+def group_lines(spec: KVSpec) -> list[str]:
+    """A line for each group; equal neighbours share one."""
+    found: list[str] = []
+    for _, same in groupby(spec.groups, key=lambda group: (group.kind, len(group.layers))):
+        alike = list(same)
+        group, times = alike[0], f"{len(alike)} × " if len(alike) > 1 else ""
+        window = window_tokens(group)
+        found.append(
+            f"  {times}{len(group.layers)} {type(group.kind).__name__.lower()} layers"
+            f"{f', window {count(window)} tokens' if window else ''}: 2 (K and V) · "
+            f"{len(group.layers)} · {group.kv_heads} heads · {group.head_dim} · "
+            f"{DTYPE_BYTES[group.dtype]} B = {count(group.bytes_per_token)} B a token "
+            f"({size(group.bytes_per_token)})"
+        )
+    return found
+
+
+def window_tokens(group: Group) -> int | None:
+    return group.kind.window if isinstance(group.kind, Sliding) else None

@@ -6,11 +6,12 @@ computed cold and one found in the cache see the same numbers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from octavo.core.errors import ConfigError
+from octavo.core.spec import Full, Group, Sliding
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,26 +24,49 @@ Window = int | None  # a query at p reads positions (p - window, p]; None: all o
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionShape:
-    """What a backend must serve. `windows` lists every window that some layer uses."""
+    """What a backend must serve. `groups` are the model's; each layer is in one of them.
+
+    Scores are q · k times `scale` (None: head_dim ** -0.5), then, with a `softcap`,
+    softcap · tanh(score / softcap).
+    """
 
     n_heads: int
     kv_heads: int
     head_dim: int
     block_tokens: int
     dtype: str
+    groups: tuple[Group, ...]
     device: str = "cpu"
-    windows: tuple[Window, ...] = (None,)
+    scale: float | None = None
+    softcap: float | None = None
+
+    def windows(self) -> list[Window]:
+        """The window of each group."""
+        return [window_of(group) for group in self.groups]
+
+
+def window_of(group: Group) -> Window:
+    """The group's window in tokens; raises ConfigError for a kind that is neither full nor that."""
+    kind = group.kind
+    if isinstance(kind, Sliding):
+        return kind.window
+    if not isinstance(kind, Full):
+        raise ConfigError(
+            f"layers of kind {type(kind).__name__} are not supported; known are Full and Sliding",
+            param="layer_types",
+        )
+    return None
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionRows:
-    """One step's rows for attention, on the host. Valid for one step: block ids are not kept.
+    """One step's rows for one group, on the host. Valid for one step: block ids are not kept.
 
     row_starts    int32 [rows + 1]: row r owns the flattened tokens from row_starts[r] up to
                   row_starts[r + 1]
     kv_tokens     int32 [rows]: tokens up to and including the row's last one; the row's own are the
                   last of them
-    block_tables  int32 [rows, most blocks]: ids in logical order, 0 where there is none
+    block_tables  int32 [rows, most blocks]: ids in logical order, 0 where there is none (any more)
     slots         int64 [tokens]: block id · block_tokens + offset to store at, -1: do not store
     """
 
@@ -55,18 +79,17 @@ class AttentionRows:
 class AttentionBackend(Protocol):
     """Bound to one pool. `plan` runs once a step; its result serves every layer of that step."""
 
-    def plan(self, rows: AttentionRows) -> Any:
-        """Everything about a step that does not depend on the layer."""
+    def plan(self, groups: Sequence[AttentionRows]) -> Any:
+        """Everything about a step that does not depend on the layer, given the rows per group."""
 
     def write(self, layer: int, k: torch.Tensor, v: torch.Tensor, plan: Any) -> None:
         """Store k and v [tokens, kv_heads, head_dim] where the plan's slots say."""
 
-    def attend(
-        self, layer: int, q: torch.Tensor, plan: Any, *, window: Window = None
-    ) -> torch.Tensor:
+    def attend(self, layer: int, q: torch.Tensor, plan: Any) -> torch.Tensor:
         """Causal attention of q [tokens, n_heads, head_dim] over the pool; same shape and dtype.
 
-        Scores are scaled by head_dim ** -0.5. `write` of the same layer comes first.
+        `layer` is the model's number; its group has the window. `write` of the same layer comes
+        first.
         """
 
 

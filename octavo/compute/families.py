@@ -1,6 +1,6 @@
-"""Model families: where each stored weight goes in the decoder. A family is a row, not a class.
+"""Model families: what each stores under which names, and what it does beyond a plain Llama.
 
-Knows names and places; sizes are `weights.expected_shapes`'s, and no tensor is touched here.
+A family is a row, not a class. Knows names and flags; sizes are `weights.expected_shapes`'s.
 """
 
 from __future__ import annotations
@@ -9,50 +9,71 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from octavo.compute.weights import expected_shapes
 from octavo.core.errors import ModelFileError
 from octavo.core.model_config import ModelConfig
 
-# Decoder field -> the stored tensors it is stacked from, in order.
-_TOP = MappingProxyType(
+Names = Mapping[str, tuple[str, ...]]  # decoder field -> the stored tensors it is stacked from
+
+TOP: Names = MappingProxyType(
     {"embed": ("model.embed_tokens",), "norm": ("model.norm",), "head": ("lm_head",)}
 )
-_LLAMA = MappingProxyType(
-    {
-        "attn_norm": ("input_layernorm",),
-        "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-        "out": ("self_attn.o_proj",),
-        "mlp_norm": ("post_attention_layernorm",),
-        "gate_up": ("mlp.gate_proj", "mlp.up_proj"),
-        "down": ("mlp.down_proj",),
-    }
-)
+_LLAMA = {
+    "attn_norm": ("input_layernorm",),
+    "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "out": ("self_attn.o_proj",),
+    "mlp_norm": ("post_attention_layernorm",),
+    "gate_up": ("mlp.gate_proj", "mlp.up_proj"),
+    "down": ("mlp.down_proj",),
+}
+_FUSED = {"qkv": ("self_attn.qkv_proj",), "gate_up": ("mlp.gate_up_proj",)}
+_HEAD_NORMS = {"q_norm": ("self_attn.q_norm",), "k_norm": ("self_attn.k_norm",)}
+# Gemma's second norms stand between a sublayer and the residual; the name that others give to the
+# norm before the MLP is here that of the one after attention.
+_SANDWICH = {
+    "attn_post_norm": ("post_attention_layernorm",),
+    "mlp_norm": ("pre_feedforward_layernorm",),
+    "mlp_post_norm": ("post_feedforward_layernorm",),
+}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """`layer`: as above, names within one layer. `biases`: the config's bias flags may be set."""
+    """`layer`: names within one layer, as above.
 
-    layer: Mapping[str, tuple[str, ...]]
-    biases: bool
-
-
-FAMILIES = MappingProxyType({"llama": Family(_LLAMA, True), "mistral": Family(_LLAMA, False)})
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where one stored tensor goes: rows [begin, begin + shape[0]) of `field`, which has `rows`.
-
-    `layer` is None outside the layers. A `norm` stays float32 whatever the model computes in.
+    attention_bias, mlp_bias  the config's flag of that name may be set
+    out_bias                  with attention_bias the output projection has one too
+    scaled_embedding          embeddings are multiplied by sqrt(hidden_size)
+    activation                of the gate: silu, or gelu_tanh (GELU in its tanh form)
     """
 
-    layer: int | None
-    field: str
-    begin: int
-    rows: int
-    shape: tuple[int, ...]
-    norm: bool
+    layer: Names
+    attention_bias: bool = False
+    out_bias: bool = True
+    mlp_bias: bool = False
+    scaled_embedding: bool = False
+    activation: str = "silu"
+
+
+def _gemma(more: Names) -> Family:
+    return Family(
+        layer=MappingProxyType({**_LLAMA, **_SANDWICH, **more}),
+        attention_bias=True,
+        scaled_embedding=True,
+        activation="gelu_tanh",
+    )
+
+
+FAMILIES = MappingProxyType(
+    {
+        "llama": Family(layer=MappingProxyType(_LLAMA), attention_bias=True, mlp_bias=True),
+        "mistral": Family(layer=MappingProxyType(_LLAMA)),
+        "qwen2": Family(layer=MappingProxyType(_LLAMA), attention_bias=True, out_bias=False),
+        "qwen3": Family(layer=MappingProxyType({**_LLAMA, **_HEAD_NORMS}), attention_bias=True),
+        "phi3": Family(layer=MappingProxyType({**_LLAMA, **_FUSED})),
+        "gemma2": _gemma({}),
+        "gemma3": _gemma(_HEAD_NORMS),
+    }
+)
 
 
 def family_of(config: ModelConfig) -> Family:
@@ -64,39 +85,9 @@ def family_of(config: ModelConfig) -> Family:
             f"{', '.join(FAMILIES)}",
             param="architectures",
         )
-    if not family.biases and (config.attention_bias or config.mlp_bias):
-        raise ModelFileError(
-            f"a {config.family} model has no biases, yet attention_bias or mlp_bias is set",
-            param="attention_bias",
-        )
+    for flag in ("attention_bias", "mlp_bias"):
+        if getattr(config, flag) and not getattr(family, flag):
+            raise ModelFileError(
+                f"a {config.family} model has no such biases, yet {flag} is set", param=flag
+            )
     return family
-
-
-def places(config: ModelConfig) -> dict[str, Place]:
-    """The place of every tensor in `expected_shapes(config)`, by stored name."""
-    shapes = expected_shapes(config)
-    found = _stack(_TOP, shapes, prefix="", layer=None)
-    row = family_of(config).layer
-    for layer in range(config.n_layers):
-        found |= _stack(row, shapes, prefix=f"model.layers.{layer}.", layer=layer)
-    assert found.keys() == shapes.keys()
-    return found
-
-
-def _stack(
-    fields: Mapping[str, tuple[str, ...]],
-    shapes: Mapping[str, tuple[int, ...]],
-    *,
-    prefix: str,
-    layer: int | None,
-) -> dict[str, Place]:
-    found: dict[str, Place] = {}
-    for field, stems in fields.items():
-        for kind, suffix in (("weight", ""), ("bias", "_bias")):
-            names = [name for stem in stems if (name := f"{prefix}{stem}.{kind}") in shapes]
-            rows, begin = sum(shapes[name][0] for name in names), 0
-            for name in names:
-                norm = field.endswith("norm")
-                found[name] = Place(layer, field + suffix, begin, rows, shapes[name], norm)
-                begin += shapes[name][0]
-    return found

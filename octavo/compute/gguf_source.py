@@ -1,16 +1,15 @@
 """Weights from one GGUF file, decoded to float32 under Hugging Face names.
 
-Owns the names and the layout of architecture "llama". That layout rotates neighbours (2t, 2t + 1)
-of a head's rows where we rotate (t, t + d/2), so the rows of q and k are stored in another order;
-they are put back here. Bytes are read, not mapped: a file that is cut while we read is an error,
-not a fault, and every tensor is decoded once anyway.
+Owns the order of rows. Architecture "llama" rotates neighbours (2t, 2t + 1) of a head's rows where
+we rotate (t, t + d/2), so there the rows of q and k are stored in another order and put back here.
+Bytes are read, not mapped: a file that is cut while we read is an error, not a fault, and every
+tensor is decoded once anyway.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -19,6 +18,7 @@ import numpy as np
 import torch
 
 from octavo.compute.fingerprint import HashedFile, fingerprint
+from octavo.compute.gguf_names import hf_name
 from octavo.compute.gguf_quants import PLAIN, check_readable, dequantise
 from octavo.core.errors import ModelFileError
 from octavo.core.gguf_config import from_gguf
@@ -26,27 +26,10 @@ from octavo.core.gguf_header import GGUFTensor, read_header
 from octavo.core.model_config import ModelConfig
 
 ROPE_DIVISORS = "rope_freqs.weight"
-_WHOLE_MODEL = {
-    "token_embd": "model.embed_tokens",
-    "output_norm": "model.norm",
-    "output": "lm_head",
-}
-_PER_LAYER = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
-_LAYER = re.compile(r"blk\.(0|[1-9]\d{0,5})\.([a-z_]+)\.(weight|bias)", re.ASCII)
 
 
 class GGUFSource:
-    """A GGUF file of architecture "llama". Opening reads the header and the RoPE divisors."""
+    """A GGUF file. Opening reads the header and the RoPE divisors."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -57,7 +40,9 @@ class GGUFSource:
         self._config = config if divisors is None else self._with_divisors(config, divisors)
         for tensor in stored.values():
             _check_type(tensor)
-        self._tensors = {hf_name(tensor.name): tensor for tensor in stored.values()}
+        family = self._config.family
+        self._tensors = {hf_name(tensor.name, family): tensor for tensor in stored.values()}
+        self._pairs = family == "llama"
 
     def config(self) -> ModelConfig:
         return self._config
@@ -76,9 +61,9 @@ class GGUFSource:
         with self._open() as file:
             for name, tensor in self._tensors.items():
                 raw = self._raw(file, tensor)
-                if ".q_proj." in name:
+                if self._pairs and ".q_proj." in name:
                     raw = halves_first(raw, self._config.n_heads)
-                elif ".k_proj." in name:
+                elif self._pairs and ".k_proj." in name:
                     raw = halves_first(raw, self._config.kv_heads)
                 yield name, dequantise(raw, tensor.type, name=tensor.name).reshape(tensor.shape)
 
@@ -124,15 +109,6 @@ def _check_type(tensor: GGUFTensor) -> None:
             f"{', '.join(PLAIN)}",
             param=tensor.name,
         )
-
-
-def hf_name(name: str) -> str:
-    """Hugging Face name of a GGUF tensor; a name that is not known stays, for the check to list."""
-    match = _LAYER.fullmatch(name)
-    if match and match[2] in _PER_LAYER:
-        return f"model.layers.{match[1]}.{_PER_LAYER[match[2]]}.{match[3]}"
-    stem, dot, suffix = name.rpartition(".")
-    return f"{_WHOLE_MODEL[stem]}{dot}{suffix}" if stem in _WHOLE_MODEL else name
 
 
 def halves_first(rows: torch.Tensor, heads: int) -> torch.Tensor:

@@ -35,15 +35,20 @@ HUB_FILES = (
 )
 # The patterns above match across folders; only the top one counts.
 _NEVER = ("*/*", "*.bin", "*.py")
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
+_HUB_ID = re.compile(
+    r"(?P<name>[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95})"
+    r"(@(?P<revision>[A-Za-z0-9][\w./-]{0,127}))?",
+    re.ASCII,
+)
 
 
 def resolve(model: str, *, progress: Progress | None = None) -> Path:
     """Path of a checkpoint folder or .gguf file for `model`, fetched first where that is needed.
 
-    `model` is an alias, the path of a folder or of a .gguf file, or a hub id (owner/name), tried in
-    this order. An alias that is in the cache needs no network, a hub id only asks what is newest.
-    Raises ModelNotFound.
+    `model` is an alias, the path of a folder or of a .gguf file, or a hub id, tried in this order.
+    A hub id is owner/name or owner/name@revision: a branch, a tag or a commit. An alias that is in
+    the cache needs no network; a hub id only asks what is newest, and not even that with
+    HF_HUB_OFFLINE set. Raises ModelNotFound.
     """
     progress = progress or TerminalProgress()
     alias = ALIASES.get(model)
@@ -54,13 +59,14 @@ def resolve(model: str, *, progress: Progress | None = None) -> Path:
         if path.is_file() and path.suffix != ".gguf":
             raise ModelFileError(f"{path.name}: give a .gguf file or a folder with safetensors")
         return path
-    if _HUB_ID.fullmatch(model) and ".." not in model and not model.endswith(".gguf"):
-        return _from_hub(model, progress)
+    hub_id = _HUB_ID.fullmatch(model)
+    if hub_id and ".." not in model and not model.endswith(".gguf"):
+        return _from_hub(hub_id["name"], hub_id["revision"], progress)
     near = difflib.get_close_matches(model[:200], ALIASES, n=1)
     hint = f"did you mean {near[0]}? " if near else ""
     raise ModelNotFound(
         f"{model[:200]!a}: {hint}Give an alias ({', '.join(ALIASES)}), a folder with safetensors, "
-        "a .gguf file or a hub id (owner/name)"
+        "a .gguf file or a hub id (owner/name, or owner/name@revision)"
     )
 
 
@@ -84,33 +90,45 @@ def cache_folder() -> Path:
     return (Path(shared) if shared else Path.home() / ".cache") / "octavo"
 
 
-def _from_hub(hub_id: str, progress: Progress) -> Path:
+def _from_hub(name: str, revision: str | None, progress: Progress) -> Path:
     """Snapshot of a hub repository; its own cache answers when the network does not."""
-    from httpx import HTTPError
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
         GatedRepoError,
         HFValidationError,
-        LocalEntryNotFoundError,
         RepositoryNotFoundError,
+        RevisionNotFoundError,
     )
 
+    shown = name if revision is None else f"{name}@{revision}"
     try:
-        with progress.stage(f"Fetching {hub_id}", total_bytes=None):
-            return Path(
+        with progress.stage(f"Fetching {shown}", total_bytes=None):
+            folder = Path(
                 snapshot_download(
-                    hub_id, allow_patterns=list(HUB_FILES), ignore_patterns=list(_NEVER)
+                    name,
+                    revision=revision,
+                    allow_patterns=list(HUB_FILES),
+                    ignore_patterns=list(_NEVER),
                 )
             )
     except GatedRepoError as error:
         reason = "its licence must be accepted on its hub page, then set HF_TOKEN"
-        raise ModelNotFound(f"{hub_id}: {reason}") from error
+        raise ModelNotFound(f"{shown}: {reason}") from error
+    except RevisionNotFoundError as error:
+        reason = "the hub has no such branch, tag or commit of this model"
+        raise ModelNotFound(f"{shown}: {reason}") from error
     except (RepositoryNotFoundError, HFValidationError) as error:
         reason = "the hub has no such model, or it is private: check the id or set HF_TOKEN"
-        raise ModelNotFound(f"{hub_id}: {reason}") from error
-    except (LocalEntryNotFoundError, HTTPError, OSError) as error:
+        raise ModelNotFound(f"{shown}: {reason}") from error
+    except Exception as error:  # its HTTP library, and so its errors, differ between versions
         reason = (
-            "the hub did not answer and the model is not in its cache: check the network, or give "
-            f"the path of a folder or .gguf file, or use {DEFAULT_MODEL}"
+            "the hub did not answer and the model is not in its cache: check the network and "
+            f"HF_HUB_OFFLINE, or give the path of a folder or .gguf file, or use {DEFAULT_MODEL}"
         )
-        raise ModelNotFound(f"{hub_id}: {reason}") from error
+        raise ModelNotFound(f"{shown}: {reason}") from error
+    if not (folder / "config.json").is_file():
+        raise ModelNotFound(
+            f"{shown}: its snapshot in the hub cache has no config.json: it is no model of this "
+            "kind, or only a part of it was ever fetched; connect once to complete it"
+        )
+    return folder

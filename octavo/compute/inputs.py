@@ -23,15 +23,16 @@ class StepInputs:
     """One step, flattened: row after row, each row's tokens in order.
 
     tokens, positions  int64 [tokens], on the device
-    logit_rows         int64 [sampled rows]: the flattened tokens whose logits are wanted
-    attention          where K and V are and go
+    logit_rows         int64 [sampled positions]: the flattened tokens whose logits are wanted,
+                       per sampling row its last known token and then its drafts
+    attention          per group, where K and V are and go
     begun_blocks       blocks that this step starts to fill and does not fill up
     """
 
     tokens: torch.Tensor
     positions: torch.Tensor
     logit_rows: torch.Tensor
-    attention: AttentionRows
+    attention: tuple[AttentionRows, ...]
     begun_blocks: list[int]
 
 
@@ -47,20 +48,24 @@ def step_inputs(rows: Sequence[Row], *, block_tokens: int, device: torch.device)
     np.cumsum(lengths, out=row_starts[1:])
     row_of = np.repeat(np.arange(len(rows)), lengths)
     positions = np.arange(row_starts[-1]) - (row_starts[:-1] - starts)[row_of]
-    tables = _block_tables(rows)
-    slots = _slots(tables, positions, row_of=row_of, write_from=write_from, block=block_tokens)
-    wanted = [at - 1 for row, at in zip(rows, row_starts[1:].tolist(), strict=True) if row.samples]
+    kv_tokens, first_of = ends.astype(np.int32), row_starts.astype(np.int32)
+    groups, begun = [], []
+    for tables in _block_tables(rows):
+        slots = _slots(tables, positions, row_of=row_of, write_from=write_from, block=block_tokens)
+        groups.append(AttentionRows(first_of, kv_tokens, tables, slots))
+        begun += _begun(tables, np.maximum(starts, write_from), ends=ends, block=block_tokens)
+    wanted = [
+        place
+        for row, stop in zip(rows, row_starts[1:].tolist(), strict=True)
+        if row.samples
+        for place in range(stop - 1 - len(row.drafts), stop)
+    ]
     return StepInputs(
         tokens=torch.from_numpy(_tokens(rows, int(row_starts[-1]))).to(device),
         positions=torch.from_numpy(positions).to(device),
         logit_rows=torch.tensor(wanted, dtype=torch.int64).to(device),
-        attention=AttentionRows(
-            row_starts=row_starts.astype(np.int32),
-            kv_tokens=ends.astype(np.int32),
-            block_tables=tables,
-            slots=slots,
-        ),
-        begun_blocks=_begun(tables, np.maximum(starts, write_from), ends=ends, block=block_tokens),
+        attention=tuple(groups),
+        begun_blocks=begun,
     )
 
 
@@ -74,23 +79,25 @@ def _tokens(rows: Sequence[Row], n_tokens: int) -> np.ndarray:
     return np.array(flat, dtype=np.int64)
 
 
-def _block_tables(rows: Sequence[Row]) -> np.ndarray:
-    """int32 [rows, longest table], padded with NOTHING.
+def _block_tables(rows: Sequence[Row]) -> list[np.ndarray]:
+    """Per group int32 [rows, longest table], padded with NOTHING.
 
     The copies matter: a table grows in the next step, and an array whose memory is still exported
     cannot.
     """
-    groups = []
+    tables = []
     for row in rows:
-        table = row.request.table
-        assert table is not None
-        assert len(table.groups) == 1
-        groups.append(table.groups[0])
-    tables = np.full((len(rows), max(map(len, groups))), NOTHING, dtype=np.int32)
-    for into, group in zip(tables, groups, strict=True):
-        if group:
-            into[: len(group)] = np.frombuffer(group, dtype=np.int32)
-    return tables
+        assert row.request.table is not None
+        tables.append(row.request.table.groups)
+    shape = (len(rows), max(len(groups[0]) for groups in tables))
+    found = []
+    for of_rows in zip(*tables, strict=True):
+        ids = np.full(shape, NOTHING, dtype=np.int32)
+        for into, blocks in zip(ids, of_rows, strict=True):
+            if blocks:
+                into[: len(blocks)] = np.frombuffer(blocks, dtype=np.int32)
+        found.append(ids)
+    return found
 
 
 def _slots(

@@ -24,6 +24,8 @@ KEY, VALUE = 0, 1
 class KVPool:
     """`tensor` is [num_blocks + 1, layers, 2, kv_heads, block_tokens, head_dim].
 
+    `group` is the widest of the model's groups: a block id holds the layers of any one group.
+
     Block-major, so copying a block to another place (a fork, a tier, a peer) is one copy. Heads
     come before tokens, so one head's slots of a block are one row that a gather copies whole.
     Id 0 (`NOTHING`) exists to keep ids and rows equal; it is never written and never read.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from octavo.core.sampling import TokenScores
@@ -38,7 +40,9 @@ def likeliest(logits: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Ten
     ids = logits.topk(count + 1, dim=-1, sorted=False).indices.sort(dim=-1).values
     values, order = logits.gather(1, ids).sort(dim=-1, descending=True, stable=True)
     ids = ids.gather(1, order)
-    unclear = (values[:, count - 1] == values[:, count]).nonzero().flatten()
+    # Among forbidden tokens, at -inf, no order matters: they weigh nothing.
+    tied = (values[:, count - 1] == values[:, count]) & (values[:, count] > -math.inf)
+    unclear = tied.nonzero().flatten()
     values, ids = values[:, :count], ids[:, :count]
     if unclear.numel():
         full, full_ids = logits[unclear].sort(dim=-1, descending=True, stable=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 
 from octavo.compute.decoder import Decoder, DecoderWeights, LayerWeights
-from octavo.compute.families import Place, places
+from octavo.compute.places import Place, places
 from octavo.compute.rope import RopeTable
 from octavo.compute.weights import WeightSource, check_complete
 from octavo.core.errors import ModelFileError
@@ -41,7 +41,10 @@ def load_decoder(
     if n_positions is None:
         n_positions = config.max_position
     rope = RopeTable(config.rope, n_positions, device=device)
-    stacks = _Stacks(dtype, torch.device(device))
+    local_rope = None
+    if config.local_rope is not None:
+        local_rope = RopeTable(config.local_rope, n_positions, device=device)
+    stacks = _Stacks(dtype, torch.device(device), norm_offset=config.norm_offset)
     for name, tensor in source.tensors():
         place = waiting.pop(name, None)
         if place is None:
@@ -51,14 +54,15 @@ def load_decoder(
             progress(total - len(waiting), total)
     if waiting:
         raise ModelFileError(f"{len(waiting)} announced weights never came: {next(iter(waiting))}")
-    return Decoder(config, stacks.weights(config), rope=rope)
+    return Decoder(config, stacks.weights(config), rope=rope, local_rope=local_rope)
 
 
 class _Stacks:
     """The decoder's tensors while their parts arrive."""
 
-    def __init__(self, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(self, dtype: torch.dtype, device: torch.device, *, norm_offset: float) -> None:
         self._dtype = dtype
+        self._norm_offset = norm_offset
         self._device = device
         self._fields: dict[tuple[int | None, str], torch.Tensor] = {}
 
@@ -74,7 +78,10 @@ class _Stacks:
             shape = (place.rows, *place.shape[1:])
             dtype = torch.float32 if place.norm else self._dtype
             self._fields[key] = torch.empty(shape, dtype=dtype, device=self._device)
-        self._fields[key][place.begin : place.begin + place.shape[0]].copy_(tensor)
+        rows = self._fields[key][place.begin : place.begin + place.shape[0]]
+        rows.copy_(tensor)
+        if place.norm and self._norm_offset:
+            rows.add_(self._norm_offset)
 
     def weights(self, config: ModelConfig) -> DecoderWeights:
         layers: list[dict[str, torch.Tensor]] = [{} for _ in range(config.n_layers)]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from octavo.core.errors import ConfigError, ModelFileError
-from octavo.core.model_config import Llama3Scaling, RopeConfig
+from octavo.core.model_config import LinearScaling, Llama3Scaling, RopeConfig, YarnScaling
 
 MOST_POSITIONS = 1 << 24  # float32 counts integers exactly up to here
 
@@ -49,6 +49,8 @@ class RopeTable:
         positions = torch.arange(n_positions, dtype=torch.float32)
         angles = torch.outer(positions, inverse_frequencies(config))
         cos, sin = angles.cos(), angles.sin()
+        if isinstance(config.scaling, YarnScaling):
+            cos, sin = (part * config.scaling.attention_factor for part in (cos, sin))
         self.n_positions = n_positions
         self._cos = torch.cat((cos, cos), dim=-1).to(device)
         self._sin = torch.cat((-sin, sin), dim=-1).to(device)
@@ -78,8 +80,14 @@ def inverse_frequencies(config: RopeConfig) -> torch.Tensor:
         )
     exponents = torch.arange(0, dim, 2, dtype=torch.float32) / dim
     frequencies = 1.0 / (config.theta**exponents)
-    if config.scaling is not None:
-        return _llama3(frequencies, config.scaling)
+    match config.scaling:
+        case Llama3Scaling():
+            return _llama3(frequencies, config.scaling)
+        case YarnScaling():
+            return _yarn(frequencies, config.scaling, theta=config.theta)
+        case LinearScaling(factor=factor):
+            _check_positive(factor)
+            return frequencies / factor
     if config.freq_factors is not None:
         return frequencies / _checked_factors(config.freq_factors, dim // 2)
     return frequencies
@@ -101,6 +109,36 @@ def _llama3(frequencies: torch.Tensor, scaling: Llama3Scaling) -> torch.Tensor:
     turns = scaling.original_max_position * frequencies / (2 * math.pi)
     kept = ((turns - low) / (high - low)).clamp(0.0, 1.0)
     return frequencies * (kept + (1.0 - kept) / scaling.factor)
+
+
+def _yarn(frequencies: torch.Tensor, scaling: YarnScaling, *, theta: float) -> torch.Tensor:
+    """Keep fast frequencies, divide slow ones by `factor`, ramp linearly in the pair's number.
+
+    The ramp ends at the pairs that turn beta_fast and beta_slow times over the original context.
+    Source: YaRN, arXiv 2309.00071, section 3.2.
+    """
+    original = scaling.original_max_position
+    _check_positive(scaling.factor, original, scaling.attention_factor)
+    _check_positive(scaling.beta_fast, scaling.beta_slow)
+    pairs = len(frequencies)
+    if theta <= 1:
+        raise ModelFileError("rope_theta must be above 1 for yarn", param="rope_theta")
+
+    def pair_of(turns: float) -> float:
+        return pairs * math.log(original / (turns * 2 * math.pi)) / math.log(theta)
+
+    low, high = pair_of(scaling.beta_fast), pair_of(scaling.beta_slow)
+    if scaling.truncate:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, 2 * pairs - 1)
+    width = high - low if high != low else 0.001
+    slow = ((torch.arange(pairs, dtype=torch.float32) - low) / width).clamp(0.0, 1.0)
+    return frequencies / scaling.factor * slow + frequencies * (1.0 - slow)
+
+
+def _check_positive(*values: float) -> None:
+    if not all(math.isfinite(value) and value > 0 for value in values):
+        raise ModelFileError("rope_scaling needs positive, finite numbers", param="rope_scaling")
 
 
 def _checked_factors(factors: tuple[float, ...], wanted: int) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Carries out one batch on the model: moves, one forward, one token per sampling row.
+"""Carries out one batch on the model: moves, one forward, scores, one token per sampling row.
 
 Owns the order of these. Reads requests and never writes them; keeps nothing of a batch.
 """
@@ -14,9 +14,12 @@ from octavo.compute.beam_candidates import with_candidates
 from octavo.compute.decoder import Decoder
 from octavo.compute.inputs import step_inputs
 from octavo.compute.kv_pool import KVPool
-from octavo.compute.sampler import Draw, sample
+from octavo.compute.prompt_scores import flat_places, owed_spans, score_spans
+from octavo.compute.sampler import BROKEN, Draw, sample
+from octavo.compute.shaper import Shaper
+from octavo.compute.verify import Pick, agreed, picks
 from octavo.core.batch import Batch, Row, RowResult, StepResult
-from octavo.core.sampling import SamplingParams
+from octavo.core.sampling import SamplingParams, StepScores, TokenScores
 
 Observer = Callable[[Sequence[Row], torch.Tensor], None]
 
@@ -24,8 +27,9 @@ Observer = Callable[[Sequence[Row], torch.Tensor], None]
 class ModelRunner:
     """`core.batch.Runner` for one decoder, one pool and one backend bound to that pool.
 
-    `observer` is called with the sampling rows and their logits float32 [rows, vocab], before
-    tokens are chosen.
+    Rows' seats are below `max_num_seqs`. `observer` is called with the sampling rows, each once
+    for every position that is sampled, and their logits float32 [positions, vocab], before tokens
+    are chosen.
     """
 
     def __init__(
@@ -34,52 +38,85 @@ class ModelRunner:
         pool: KVPool,
         *,
         backend: AttentionBackend,
+        max_num_seqs: int = 128,
         observer: Observer | None = None,
     ) -> None:
         self._decoder = decoder
         self._pool = pool
         self._backend = backend
         self._observer = observer
+        self._shaper = Shaper(max_num_seqs, decoder.config.vocab_size, device=decoder.device)
 
     @torch.inference_mode()
     def run(self, batch: Batch) -> StepResult:
-        """Moves first, then all rows together. A row that samples yields one token."""
+        """Moves first, then all rows together. A row that samples yields its tokens."""
+        self._shaper.vacate(batch.vacated)
         self._pool.move(batch.moves)
         if not batch.rows:
             return StepResult(())
         for row in batch.rows:
             _check(row)
-        logits = self._forward(batch.rows)
-        sampling = [row for row in batch.rows if row.samples]
-        if not sampling:
-            return StepResult([RowResult()] * len(batch.rows))
+        logits, scores = self._forward(batch.rows)
+        results = self._sample(batch.rows, logits)
+        for number, found in scores.items():
+            results[number] = _with_prompt_scores(results[number], found)
+        return StepResult(results)
+
+    def _sample(self, rows: Sequence[Row], logits: torch.Tensor) -> list[RowResult]:
+        """The results of all rows, given logits of those that sample."""
+        chosen = picks(rows)
+        if not chosen:
+            return [RowResult()] * len(rows)
+        sampling = [pick.row for pick in chosen]
         if self._observer is not None:
             self._observer(sampling, logits)
-        sampled = sample(logits, [_draw(row) for row in sampling])
+        shaped = self._shaper.shape(sampling, logits)
+        sampled = sample(logits, [_draw(pick) for pick in chosen], shaped=shaped)
         results = iter(with_candidates(sampling, logits, sampled))
-        return StepResult([next(results) if row.samples else RowResult() for row in batch.rows])
+        return [agreed(row, results) if row.samples else RowResult() for row in rows]
 
-    def _forward(self, rows: Sequence[Row]) -> torch.Tensor:
-        """Logits of the rows that sample, float32 [rows, vocab]."""
-        pool = self._pool
+    def _forward(
+        self, rows: Sequence[Row]
+    ) -> tuple[torch.Tensor, dict[int, tuple[TokenScores, ...] | None]]:
+        """Logits of the rows that sample, float32 [rows, vocab], and prompt scores by row."""
+        pool, decoder = self._pool, self._decoder
         inputs = step_inputs(rows, block_tokens=pool.block_tokens, device=pool.device)
         pool.wipe(inputs.begun_blocks)
-        return self._decoder.forward(
+        spans = owed_spans(rows)
+        wanted = inputs.logit_rows
+        if spans:
+            wanted = torch.cat((wanted, flat_places(spans, device=pool.device)))
+        hidden = decoder.hidden(
             inputs.tokens,
             inputs.positions,
             backend=self._backend,
             plan=self._backend.plan(inputs.attention),
-            logit_rows=inputs.logit_rows,
+            wanted=wanted,
+        )
+        n_sampling = len(inputs.logit_rows)
+        logits = decoder.logits(hidden[:n_sampling])
+        if not spans:
+            return logits, {}
+        return logits, score_spans(
+            rows, spans, hidden=hidden[n_sampling:], logits_of=decoder.logits
         )
 
 
 def _check(row: Row) -> None:
     """What the scheduler does not plan yet and this runner does not do."""
-    assert not row.drafts
-    assert row.logits_from == (row.end - 1 if row.samples else row.end)
+    sampled_from = row.end - 1 - len(row.drafts) if row.samples else row.end
+    assert row.logits_from == sampled_from or row.request.scored <= row.logits_from < sampled_from
 
 
-def _draw(row: Row) -> Draw:
-    params = row.request.sampling
+def _with_prompt_scores(result: RowResult, scores: tuple[TokenScores, ...] | None) -> RowResult:
+    if scores is None or result.error is not None:
+        return RowResult(error=result.error or BROKEN)
+    generated = () if result.scores is None else result.scores.generated
+    return result._replace(scores=StepScores(scores, generated))
+
+
+def _draw(pick: Pick) -> Draw:
+    request = pick.row.request
+    params = request.sampling
     assert isinstance(params, SamplingParams)
-    return Draw(params, row.request.choice, row.end)
+    return Draw(params, request.choice, pick.position)

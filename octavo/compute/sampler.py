@@ -1,7 +1,10 @@
 """Logits -> tokens. Owns the order of filters and where randomness comes from; knows no model.
 
-Order: temperature, then top_k, then top_p of what top_k left, then min_p. Every filter keeps a
-prefix of the tokens sorted by (probability down, id up).
+Order of all that shapes a choice: logit_bias, allowed_token_ids, bad_words and min_tokens; then
+penalties, repetition before frequency and presence (all these are `shaper`'s); then temperature,
+then top_k, then top_p of what top_k left, then min_p. Every filter keeps a prefix of the tokens
+sorted by (probability down, id up). At temperature 0 the best token is taken, of equal ones the
+lowest. Log-probabilities are those of the logits as the model gave them.
 
 One uniform number per row, a function of (seed, choice, position), is looked up in the row's
 cumulative distribution. Gumbel noise would do without the sum, but takes a random number for each
@@ -12,6 +15,7 @@ a row's candidates were found move a token.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -21,11 +25,15 @@ import torch.nn.functional as F
 from octavo.compute.likeliest import CHUNK, best, likeliest, token_scores
 from octavo.compute.philox import uniforms
 from octavo.core.batch import RowResult
-from octavo.core.sampling import SamplingParams
+from octavo.core.sampling import SamplingParams, StepScores
 
 BROKEN = (
     "the model produced logits that are not finite numbers for this request, so no token can be "
     "chosen; its weights may be damaged or its number format may overflow: try dtype float32"
+)
+NOTHING_LEFT = (
+    "no token is left to choose: allowed_token_ids, bad_words and min_tokens together forbid them "
+    "all; allow more"
 )
 _FIRST_CANDIDATES = 256  # enough for top_p alone in nearly every row; the others are sorted in full
 
@@ -38,38 +46,81 @@ class Draw(NamedTuple):
     position: int
 
 
-def sample(logits: torch.Tensor, draws: Sequence[Draw]) -> list[RowResult]:
-    """One result per row of logits float32 [rows, vocab]: its token and, if asked, (TokenScores,).
+class Shaped(NamedTuple):
+    """Rows (by number) whose tokens are chosen from other logits, float32 [len(rows), vocab]."""
 
-    A row whose logits are not all finite yields an error; the others are unaffected.
+    rows: list[int]
+    logits: torch.Tensor
+
+
+def sample(
+    logits: torch.Tensor, draws: Sequence[Draw], *, shaped: Shaped | None = None
+) -> list[RowResult]:
+    """One result per row of logits float32 [rows, vocab]: its token and, if asked, StepScores.
+
+    A row whose logits are not all finite, or whose shaped ones leave no token, yields an error; the
+    others are unaffected.
     """
-    tokens = best(logits)
     # One NaN or infinity makes the sum one.
-    errors: list[bool] = (~logits.sum(dim=-1).isfinite()).tolist()
-    random = [i for i, draw in enumerate(draws) if draw.params.temperature > 0 and not errors[i]]
+    broken: list[bool] = (~logits.sum(dim=-1).isfinite()).tolist()
+    errors = [BROKEN if each else None for each in broken]
+    if shaped is not None:
+        left = (shaped.logits.amax(dim=-1) > -math.inf).tolist()
+        for i, some in zip(shaped.rows, left, strict=True):
+            errors[i] = errors[i] or (None if some else NOTHING_LEFT)
+    failed = {i for i, error in enumerate(errors) if error is not None}
+    tokens = _choose(logits, draws, failed=failed, shaped=shaped)
+    scored = [
+        i for i, draw in enumerate(draws) if draw.params.logprobs is not None and i not in failed
+    ]
+    scores = _score_rows(logits, tokens, scored=scored, draws=draws)
+    return [
+        RowResult((token,), scores=scores.get(i)) if error is None else RowResult(error=error)
+        for i, (token, error) in enumerate(zip(tokens.tolist(), errors, strict=True))
+    ]
+
+
+def _choose(
+    logits: torch.Tensor, draws: Sequence[Draw], *, failed: set[int], shaped: Shaped | None
+) -> torch.Tensor:
+    """Token ids [rows]. Those of failed rows mean nothing."""
+    if shaped is None:
+        return _choose_rows(logits, draws, passed_over=failed)
+    tokens = torch.empty(len(draws), dtype=torch.int64, device=logits.device)
+    if len(shaped.rows) < len(draws):
+        tokens = _choose_rows(logits, draws, passed_over=failed.union(shaped.rows))
+    tokens[shaped.rows] = _choose_rows(
+        shaped.logits,
+        [draws[i] for i in shaped.rows],
+        passed_over={place for place, i in enumerate(shaped.rows) if i in failed},
+    )
+    return tokens
+
+
+def _choose_rows(
+    logits: torch.Tensor, draws: Sequence[Draw], *, passed_over: set[int]
+) -> torch.Tensor:
+    """Token ids [rows]; those of rows passed over mean nothing."""
+    tokens = best(logits)
+    random = [
+        i for i, draw in enumerate(draws) if draw.params.temperature > 0 and i not in passed_over
+    ]
     if random:
         index = torch.tensor(random, device=logits.device)
         rows = logits if len(random) == len(draws) else logits[index]
         tokens[index] = _sample_rows(rows, [draws[i] for i in random])
-    scored = [
-        i for i, draw in enumerate(draws) if draw.params.logprobs is not None and not errors[i]
-    ]
-    scores = _score_rows(logits, tokens, scored=scored, draws=draws)
-    return [
-        RowResult(error=BROKEN) if errors[i] else RowResult((token,), scores=scores.get(i))
-        for i, token in enumerate(tokens.tolist())
-    ]
+    return tokens
 
 
 def _score_rows(
     logits: torch.Tensor, tokens: torch.Tensor, *, scored: list[int], draws: Sequence[Draw]
-) -> dict[int, tuple[object, ...]]:
+) -> dict[int, StepScores]:
     if not scored:
         return {}
     index = torch.tensor(scored, device=logits.device)
     counts = [draws[i].params.logprobs or 0 for i in scored]
     found = token_scores(logits[index], tokens[index], counts=counts)
-    return {i: (each,) for i, each in zip(scored, found, strict=True)}
+    return {i: StepScores(generated=(each,)) for i, each in zip(scored, found, strict=True)}
 
 
 def _sample_rows(logits: torch.Tensor, draws: Sequence[Draw]) -> torch.Tensor:

@@ -7,19 +7,24 @@ K and V is read once for all of them.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import torch
 
 from octavo.compute.attention import AttentionRows, AttentionShape, Window
 from octavo.compute.kv_pool import KEY, VALUE, KVPool
 from octavo.compute.torch_plan import (
     Chunk,
+    GroupPlan,
     Singles,
     Span,
     Tile,
-    TorchPlan,
-    plan_walk,
+    Walk,
+    plan_walks,
     plan_writes,
 )
+
+TorchPlan = list[GroupPlan]  # one step, by group
 
 # Below every score, yet finite: a query that reads nothing of a tile must leave its sums alone,
 # and (-inf) - (-inf) would not.
@@ -35,12 +40,22 @@ class TorchPaged:
         assert shape.block_tokens == pool.block_tokens
         self._pool = pool
         self._shape = shape
-        self._scale = shape.head_dim**-0.5
-        layers = range(pool.layers)
-        self._keys = [pool.head_rows(layer, KEY) for layer in layers]
-        self._values = [pool.head_rows(layer, VALUE) for layer in layers]
-        self._key_slots = [pool.slot_rows(layer, KEY) for layer in layers]
-        self._value_slots = [pool.slot_rows(layer, VALUE) for layer in layers]
+        self._scale = shape.head_dim**-0.5 if shape.scale is None else shape.scale
+        self._by_window: dict[Window, list[int]] = {}
+        for number, window in enumerate(shape.windows()):
+            self._by_window.setdefault(window, []).append(number)
+        where = {
+            layer: (number, index)
+            for number, group in enumerate(shape.groups)
+            for index, layer in enumerate(group.layers)
+        }
+        # Per layer of the model: its group, and views of its place in a block.
+        self._group = [where[layer][0] for layer in range(len(where))]
+        places = [where[layer][1] for layer in range(len(where))]
+        self._keys = [pool.head_rows(place, KEY) for place in places]
+        self._values = [pool.head_rows(place, VALUE) for place in places]
+        self._key_slots = [pool.slot_rows(place, KEY) for place in places]
+        self._value_slots = [pool.slot_rows(place, VALUE) for place in places]
 
     @staticmethod
     def refusals(shape: AttentionShape) -> list[str]:
@@ -54,26 +69,31 @@ class TorchPaged:
             reasons.append(f"K and V in {shape.dtype} are not supported")
         reasons += [
             f"window {window} is not positive"
-            for window in shape.windows
+            for window in shape.windows()
             if window is not None and window < 1
         ]
         return reasons
 
-    def plan(self, rows: AttentionRows) -> TorchPlan:
-        walks = {window: plan_walk(rows, self._pool, window) for window in self._shape.windows}
-        return TorchPlan(plan_writes(rows, self._pool), walks)
+    def plan(self, groups: Sequence[AttentionRows]) -> TorchPlan:
+        walks: dict[int, Walk] = {}
+        for window, members in self._by_window.items():
+            planned = plan_walks([groups[member] for member in members], self._pool, window)
+            walks.update(zip(members, planned, strict=True))
+        return [
+            GroupPlan(plan_writes(rows, self._pool), walks[number])
+            for number, rows in enumerate(groups)
+        ]
 
     def write(self, layer: int, k: torch.Tensor, v: torch.Tensor, plan: TorchPlan) -> None:
-        kept, rows = plan.writes.kept, plan.writes.rows
+        writes = plan[self._group[layer]].writes
+        kept, rows = writes.kept, writes.rows
         dtype, head_dim = self._pool.tensor.dtype, self._shape.head_dim
         for source, slots in ((k, self._key_slots[layer]), (v, self._value_slots[layer])):
             stored = source if kept is None else source.index_select(0, kept)
             slots.index_copy_(0, rows, stored.to(dtype).reshape(-1, head_dim))
 
-    def attend(
-        self, layer: int, q: torch.Tensor, plan: TorchPlan, *, window: Window = None
-    ) -> torch.Tensor:
-        walk = plan.walks[window]
+    def attend(self, layer: int, q: torch.Tensor, plan: TorchPlan) -> torch.Tensor:
+        walk = plan[self._group[layer]].walk
         singles = walk.singles
         if singles is not None and singles.tokens is None:
             return self._attend_singles(layer, q, singles).to(q.dtype)
@@ -84,6 +104,11 @@ class TorchPaged:
         for chunk in walk.chunks:
             out[chunk.start : chunk.stop] = self._attend_chunk(layer, q, chunk)
         return out
+
+    def _cap(self, scores: torch.Tensor) -> torch.Tensor:
+        """softcap · tanh(scores / softcap), in place; nothing where the model has no cap."""
+        cap = self._shape.softcap
+        return scores if cap is None else scores.div_(cap).tanh_().mul_(cap)
 
     def _tile(self, rows: torch.Tensor, index: torch.Tensor, n_heads: int) -> torch.Tensor:
         """Gather pool head rows -> float32 [n_heads, positions, head_dim]."""
@@ -121,7 +146,7 @@ class TorchPaged:
         folded = q.view(n * shape.kv_heads, -1, shape.head_dim)
         keys = self._tile(self._keys[layer], index, n * shape.kv_heads)
         scores = torch.bmm(folded, keys.transpose(1, 2)).view(n, shape.n_heads, -1)
-        scores.add_(plan.mask[begin : begin + n])
+        self._cap(scores).add_(plan.mask[begin : begin + n])
         highest = scores.amax(-1, keepdim=True)
         scores.sub_(highest).exp_()
         values = self._tile(self._values[layer], index, n * shape.kv_heads)
@@ -134,7 +159,7 @@ class TorchPaged:
         n, kv_heads = chunk.stop - chunk.start, shape.kv_heads
         queries = q[chunk.start : chunk.stop].view(n, kv_heads, -1, shape.head_dim)
         folded = queries.permute(1, 0, 2, 3).reshape(kv_heads, -1, shape.head_dim).float()
-        sums = _Sums(folded * self._scale, n)
+        sums = _Sums(folded * self._scale, n, cap=self._cap)
         for tile in chunk.tiles:
             keys = self._tile(self._keys[layer], tile.gather, kv_heads)
             values = self._tile(self._values[layer], tile.gather, kv_heads)
@@ -144,10 +169,16 @@ class TorchPaged:
 
 
 class _Sums:
-    """Running maximum, sum and weighted V of queries [kv_heads, tokens · group, head_dim]."""
+    """Running maximum, sum and weighted V of queries [kv_heads, tokens · group, head_dim].
 
-    def __init__(self, q: torch.Tensor, n_tokens: int) -> None:
+    `cap` is applied to the scores before the mask.
+    """
+
+    def __init__(
+        self, q: torch.Tensor, n_tokens: int, *, cap: Callable[[torch.Tensor], torch.Tensor]
+    ) -> None:
         self._q = q
+        self._cap = cap
         self._per_token = q.shape[1] // n_tokens
         self._highest = q.new_full((*q.shape[:2], 1), _LOWEST)
         self._total = q.new_zeros((*q.shape[:2], 1))
@@ -160,7 +191,7 @@ class _Sums:
 
     def _add_span(self, span: Span, keys: torch.Tensor, values: torch.Tensor) -> None:
         part = slice(span.start * self._per_token, span.stop * self._per_token)
-        scores = torch.bmm(self._q[:, part], keys.transpose(1, 2))
+        scores = self._cap(torch.bmm(self._q[:, part], keys.transpose(1, 2)))
         if span.mask is not None:
             by_token = scores.view(scores.shape[0], -1, self._per_token, scores.shape[-1])
             by_token.add_(span.mask)

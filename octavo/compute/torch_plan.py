@@ -6,7 +6,8 @@ token do not depend on how its prompt was cut into chunks.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -86,11 +87,11 @@ class Walk:
 
 
 @dataclass(frozen=True, slots=True)
-class TorchPlan:
-    """One step: where to write, and one walk per window."""
+class GroupPlan:
+    """One step of one group: where to write and how to read."""
 
     writes: Writes
-    walks: dict[Window, Walk]
+    walk: Walk
 
 
 def plan_writes(rows: AttentionRows, pool: KVPool) -> Writes:
@@ -106,15 +107,24 @@ def plan_writes(rows: AttentionRows, pool: KVPool) -> Writes:
     return Writes(kept, _device(slot_rows.reshape(-1), pool))
 
 
-def plan_walk(rows: AttentionRows, pool: KVPool, window: Window) -> Walk:
-    """Cut the step: rows of one token are read together, longer rows one by one."""
+def plan_walks(groups: Sequence[AttentionRows], pool: KVPool, window: Window) -> list[Walk]:
+    """Cut the step: rows of one token are read together, longer rows one by one.
+
+    `groups` are the same rows under the same window with tables of their own: one walk for each,
+    which differ in what they gather.
+    """
+    rows, tables = groups[0], [group.block_tables for group in groups]
     lengths = np.diff(rows.row_starts)
     single = np.flatnonzero(lengths == 1)
-    many = np.flatnonzero(lengths > 1)
-    chunks = tuple(_plan_chunk(rows, int(row), pool=pool, window=window) for row in many)
-    if not single.size:
-        return Walk(None, chunks)
-    return Walk(_plan_singles(rows, single, pool=pool, window=window), chunks)
+    singles: list[Singles | None] = [None] * len(groups)
+    if single.size:
+        singles[:] = _plan_singles(rows, tables, single, pool=pool, window=window)
+    chunks: list[list[Chunk]] = [[] for _ in groups]
+    for row in np.flatnonzero(lengths > 1):
+        planned = _plan_chunk(rows, tables, int(row), pool=pool, window=window)
+        for of_group, chunk in zip(chunks, planned, strict=True):
+            of_group.append(chunk)
+    return [Walk(one, tuple(many)) for one, many in zip(singles, chunks, strict=True)]
 
 
 def tile_blocks(block_tokens: int) -> int:
@@ -123,8 +133,13 @@ def tile_blocks(block_tokens: int) -> int:
 
 
 def _plan_singles(
-    rows: AttentionRows, which: np.ndarray, *, pool: KVPool, window: Window
-) -> Singles:
+    rows: AttentionRows,
+    tables: Sequence[np.ndarray],
+    which: np.ndarray,
+    *,
+    pool: KVPool,
+    window: Window,
+) -> list[Singles]:
     known = rows.kv_tokens[which].astype(np.int64)
     per_tile = tile_blocks(pool.block_tokens)
     tile_tokens = per_tile * pool.block_tokens
@@ -136,29 +151,43 @@ def _plan_singles(
     # Short contexts only: no item reads further than the longest row.
     width = min(per_tile, int(-(-known.max() // pool.block_tokens)))
     logical = item_tile[:, None] * per_tile + np.arange(width)
-    tables = rows.block_tables[which]
-    ids = _readable(
-        tables[item_row[:, None], _clipped(logical, known[item_row, None], pool)],
-        fallback=tables[item_row, (known[item_row] - 1) // pool.block_tokens][:, None],
-        pool=pool,
-        window=window,
-    )
+    # Numbers past the row's last block become that one (masked anyway).
+    last = (known[item_row] - 1) // pool.block_tokens
+    read, of_row = np.minimum(logical, last[:, None]), which[item_row]
+    ids = [
+        _readable(
+            table[of_row[:, None], read],
+            fallback=table[of_row, last][:, None],
+            pool=pool,
+            window=window,
+        )
+        for table in tables
+    ]
     positions = item_tile[:, None] * tile_tokens + np.arange(width * pool.block_tokens)
     mask = _mask(known[item_row, None] - 1, positions, window)
     row_elements = pool.kv_heads * pool.head_dim
     every = which.size == rows.kv_tokens.size
-    return Singles(
+    planned = Singles(
         tokens=None if every else _device(rows.row_starts[which].astype(np.int64), pool),
         n_rows=which.size,
         row=_device(item_row, pool),
-        gather=_device(_head_rows(ids, pool), pool),
+        gather=_device(_head_rows(ids[0], pool), pool),
         mask=_device(mask[:, None, :], pool),
         merge=bool((count > 1).any()),
         items_per_pass=max(1, PASS_ELEMENTS // (width * pool.block_tokens * row_elements)),
     )
+    others = [replace(planned, gather=_device(_head_rows(each, pool), pool)) for each in ids[1:]]
+    return [planned, *others]
 
 
-def _plan_chunk(rows: AttentionRows, row: int, *, pool: KVPool, window: Window) -> Chunk:
+def _plan_chunk(
+    rows: AttentionRows,
+    tables: Sequence[np.ndarray],
+    row: int,
+    *,
+    pool: KVPool,
+    window: Window,
+) -> list[Chunk]:
     start, stop = int(rows.row_starts[row]), int(rows.row_starts[row + 1])
     known = int(rows.kv_tokens[row])
     first = known - (stop - start)
@@ -166,15 +195,16 @@ def _plan_chunk(rows: AttentionRows, row: int, *, pool: KVPool, window: Window) 
     tile_tokens = per_tile * pool.block_tokens
     first_live = 0 if window is None else max(first + 1 - window, 0)
     last_block = (known - 1) // pool.block_tokens
-    table = rows.block_tables[row]
-    tiles = []
+    tiles: list[list[Tile]] = [[] for _ in tables]
     for tile in range(first_live // tile_tokens, -(-known // tile_tokens)):
         blocks = np.arange(tile * per_tile, min((tile + 1) * per_tile, last_block + 1))
-        ids = _readable(table[blocks], fallback=table[last_block], pool=pool, window=window)
         positions = tile * tile_tokens + np.arange(blocks.size * pool.block_tokens)
         spans = _plan_spans(first, known, positions=positions, pool=pool, window=window)
-        tiles.append(Tile(_device(_head_rows(ids[None], pool)[0], pool), spans))
-    return Chunk(start, stop, tuple(tiles))
+        for of_group, table in zip(tiles, tables, strict=True):
+            own = table[row]
+            ids = _readable(own[blocks], fallback=own[last_block], pool=pool, window=window)
+            of_group.append(Tile(_device(_head_rows(ids[None], pool)[0], pool), spans))
+    return [Chunk(start, stop, tuple(of_group)) for of_group in tiles]
 
 
 def _plan_spans(
@@ -206,12 +236,6 @@ def _mask(queries: np.ndarray, positions: np.ndarray, window: Window) -> np.ndar
     if window is not None:
         hidden |= positions <= queries - window
     return np.where(hidden, np.float32(-np.inf), np.float32(0))
-
-
-def _clipped(logical: np.ndarray, known: np.ndarray, pool: KVPool) -> np.ndarray:
-    """Logical block numbers; those past the row's last block become that one (masked anyway)."""
-    clipped: np.ndarray = np.minimum(logical, (known - 1) // pool.block_tokens)
-    return clipped
 
 
 def _readable(ids: np.ndarray, *, fallback: np.ndarray, pool: KVPool, window: Window) -> np.ndarray:

@@ -1,6 +1,6 @@
 """Where weights come from: the contract of a source, its complete list of names, and the choice.
 
-Names are the Hugging Face ones of a Llama-shaped decoder, whatever the file calls them. Knows no
+Names are the Hugging Face ones of the model's family, whatever the file calls them. Knows no
 file format; a source is strict about its own file, `check_complete` about what the model needs.
 """
 
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from octavo.compute.families import family_of
 from octavo.core.errors import ModelFileError, ModelNotFound
 from octavo.core.model_config import ModelConfig
 
@@ -61,26 +62,19 @@ def open_source(path: str | Path) -> WeightSource:
 
 
 def expected_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """Every tensor that a decoder of this geometry has, with its shape [out, in] or [width]."""
-    hidden, inner = config.hidden_size, config.intermediate_size
-    q_rows, kv_rows = config.n_heads * config.head_dim, config.kv_heads * config.head_dim
-    projections = {
-        "self_attn.q_proj": (q_rows, hidden),
-        "self_attn.k_proj": (kv_rows, hidden),
-        "self_attn.v_proj": (kv_rows, hidden),
-        "self_attn.o_proj": (hidden, q_rows),
-        "mlp.gate_proj": (inner, hidden),
-        "mlp.up_proj": (inner, hidden),
-        "mlp.down_proj": (hidden, inner),
-    }
-    layer: dict[str, tuple[int, ...]] = {
-        "input_layernorm.weight": (hidden,),
-        "post_attention_layernorm.weight": (hidden,),
-    }
-    for name, shape in projections.items():
-        layer[f"{name}.weight"] = shape
-        if config.attention_bias if name.startswith("self_attn") else config.mlp_bias:
-            layer[f"{name}.bias"] = shape[:1]
+    """Every tensor that a decoder of this family and geometry has, with its shape [out, in] or
+    [width]."""
+    family, hidden = family_of(config), config.hidden_size
+    sizes = _shapes_by_field(config)
+    layer: dict[str, tuple[int, ...]] = {}
+    for field, stems in family.layer.items():
+        parts = sizes[field]
+        # A fused tensor is its parts one after the other; else there is one name for each part.
+        rows = [part[0] for part in parts] if len(stems) > 1 else [sum(part[0] for part in parts)]
+        for stem, n_rows in zip(stems, rows, strict=True):
+            layer[f"{stem}.weight"] = (n_rows, *parts[0][1:])
+            if _has_bias(config, field):
+                layer[f"{stem}.bias"] = (n_rows,)
     shapes: dict[str, tuple[int, ...]] = {
         "model.embed_tokens.weight": (config.vocab_size, hidden),
         "model.norm.weight": (hidden,),
@@ -90,6 +84,28 @@ def expected_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     for index in range(config.n_layers):
         shapes |= {f"model.layers.{index}.{name}": shape for name, shape in layer.items()}
     return shapes
+
+
+def _shapes_by_field(config: ModelConfig) -> dict[str, list[tuple[int, ...]]]:
+    """Shapes of the parts of each decoder field."""
+    hidden, inner = config.hidden_size, config.intermediate_size
+    q_rows, kv_rows = config.n_heads * config.head_dim, config.kv_heads * config.head_dim
+    norms = ("attn_norm", "attn_post_norm", "mlp_norm", "mlp_post_norm")
+    shapes: dict[str, list[tuple[int, ...]]] = {name: [(hidden,)] for name in norms}
+    shapes |= {name: [(config.head_dim,)] for name in ("q_norm", "k_norm")}
+    shapes["qkv"] = [(q_rows, hidden), (kv_rows, hidden), (kv_rows, hidden)]
+    shapes["out"] = [(hidden, q_rows)]
+    shapes["gate_up"] = [(inner, hidden), (inner, hidden)]
+    shapes["down"] = [(hidden, inner)]
+    return shapes
+
+
+def _has_bias(config: ModelConfig, field: str) -> bool:
+    if field in ("gate_up", "down"):
+        return config.mlp_bias
+    return config.attention_bias and (
+        field == "qkv" or (field == "out" and family_of(config).out_bias)
+    )
 
 
 def check_complete(source: WeightSource) -> None:

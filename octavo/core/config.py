@@ -11,11 +11,16 @@ from typing import Any
 
 from octavo.core.errors import ConfigError
 from octavo.core.policies import MAX_LENGTH, PAGED, POWER_OF_TWO, Policies
-from octavo.core.spec import DTYPE_BYTES
+from octavo.core.spec import DTYPE_BYTES, KVSpec
 
 ALLOCATORS = {"paged": PAGED, "max_length": MAX_LENGTH, "power_of_two": POWER_OF_TWO}
 MOST_OF_ANYTHING = 1 << 48
-_MOST = {"threads": 1024, "block_size": 1 << 16, "max_num_seqs": 1 << 16}
+_MOST = {
+    "num_speculative_tokens": 64,
+    "threads": 1024,
+    "block_size": 1 << 16,
+    "max_num_seqs": 1 << 16,
+}
 
 
 def _option(default: Any, text: str, *, choices: tuple[str, ...] = ()) -> Any:
@@ -70,7 +75,20 @@ class SchedulerOptions:
     max_num_queued_reqs: int = _option(1024, "requests that may wait; more are refused")
 
 
-_SECTIONS = (ModelOptions, CacheOptions, SchedulerOptions)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeculationOptions:
+    """Guessing tokens ahead, to be verified in one step. Changes speed, not answers."""
+
+    speculative_method: str = _option(
+        "off",
+        "lookup: guess what followed the same words before, in the request or a recent one",
+        choices=("off", "lookup"),
+    )
+    num_speculative_tokens: int = _option(4, "tokens guessed at most per request and step")
+    speculative_max_seqs: int = _option(8, "no guesses while more requests than this run")
+
+
+_SECTIONS = (ModelOptions, CacheOptions, SchedulerOptions, SpeculationOptions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +118,7 @@ class EngineConfig:
     model: ModelOptions = field(default_factory=ModelOptions)
     cache: CacheOptions = field(default_factory=CacheOptions)
     scheduler: SchedulerOptions = field(default_factory=SchedulerOptions)
+    speculation: SpeculationOptions = field(default_factory=SpeculationOptions)
 
     @classmethod
     def of(cls, model: str, **options: Any) -> EngineConfig:
@@ -116,6 +135,7 @@ class EngineConfig:
             model=ModelOptions(**_only(ModelOptions, options)),
             cache=CacheOptions(**_only(CacheOptions, options)),
             scheduler=SchedulerOptions(**_only(SchedulerOptions, options)),
+            speculation=SpeculationOptions(**_only(SpeculationOptions, options)),
         )
 
     @staticmethod
@@ -193,16 +213,20 @@ def resolve_length(config: EngineConfig, *, max_position: int) -> int:
 
 
 def resolve_sizes(
-    config: EngineConfig, machine: Machine, *, block_bytes: int, max_position: int
+    config: EngineConfig, machine: Machine, *, spec: KVSpec, max_position: int
 ) -> EngineConfig:
     """Close max_model_len and num_blocks. Call with what is left once the weights are loaded.
 
-    The KV cache takes half of the available memory, at most max_num_seqs · max_model_len tokens.
+    The KV cache takes half of the available memory, at most what max_num_seqs sequences of
+    max_model_len tokens hold.
     """
-    model, cache = config.model, config.cache
+    model, cache, block_bytes = config.model, config.cache, spec.block_bytes
     max_len = resolve_length(config, max_position=max_position)
     budget = cache.kv_cache_memory_bytes or machine.available_bytes // 2
-    most = config.scheduler.max_num_seqs * -(-max_len // cache.block_size)
+    # A reserving allocator keeps what has left a window.
+    reserves = ALLOCATORS[cache.allocator].reserves
+    step_tokens = max_len if reserves else config.scheduler.max_num_batched_tokens
+    most = config.scheduler.max_num_seqs * spec.blocks_at_peak(max_len, step_tokens)
     num_blocks = cache.num_blocks or min(budget // block_bytes, most)
     if num_blocks < 1:
         raise ConfigError(

@@ -37,6 +37,13 @@ class Fields:
             raise self.error(name, f"must be a whole number from 1 to {limit}")
         return value
 
+    def count(self, name: str, default: Any = REQUIRED, *, limit: int = MAX_SIZE) -> int:
+        """A whole number from 0 to `limit`."""
+        value = self._get(name, default)
+        if type(value) is not int or not 0 <= value <= limit:
+            raise self.error(name, f"must be a whole number from 0 to {limit}")
+        return value
+
     def number(self, name: str, default: Any = REQUIRED) -> float:
         """A finite number above zero."""
         value = self._get(name, default)

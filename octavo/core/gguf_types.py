@@ -49,4 +49,6 @@ GGUF_TYPES = {
     34: GGUFType("TQ1_0", 256, 54),
     35: GGUFType("TQ2_0", 256, 66),
     39: GGUFType("MXFP4", 32, 17),
+    40: GGUFType("NVFP4", 64, 36),
+    41: GGUFType("Q1_0", 128, 18),
 }

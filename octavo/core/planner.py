@@ -160,7 +160,7 @@ class Planner:
         samples = end >= known
         logits_from = known - 1 if samples else end
         if request.scored < request.n_prompt:
-            logits_from = start
+            logits_from = min(logits_from, max(start, request.scored))
         request.receipt.hold(len(table), now)
         drafts = request.drafts[: max(0, end - known)]
         return Row(request, request.seat, start, end, table.stored, logits_from, drafts, samples)

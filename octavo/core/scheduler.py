@@ -14,7 +14,7 @@ from octavo.core.beams import BeamGroup
 from octavo.core.cache import KVCache, Refusal
 from octavo.core.planner import Planner
 from octavo.core.policies import Policies
-from octavo.core.request import Finish, Limits, Request
+from octavo.core.request import UNBOUNDED, Finish, Limits, Request
 from octavo.core.roster import Roster
 from octavo.core.totals import Totals
 
@@ -172,8 +172,8 @@ class Scheduler:
         self.totals.computed_tokens += end - row.start
         request.receipt.take_work(row.start, end)
         request.computed = end
-        if request.scored < request.n_prompt:
-            request.scored = min(request.n_prompt, end)
+        if request.scored < end:  # computed again after a preemption, it may be far ahead
+            request.scored = end if end < request.n_prompt else UNBOUNDED
         self.cache.commit(request)
         if request.pins:
             self._pin(request)

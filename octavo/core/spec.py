@@ -88,13 +88,22 @@ class KVSpec:
         return sum(group.bytes_per_token for group in self.groups)
 
     @property
+    def widest(self) -> Group:
+        """The group of most bytes: block ids are fungible between groups, so it sets their size."""
+        return max(self.groups, key=lambda group: group.bytes_per_token)
+
+    @property
     def block_bytes(self) -> int:
-        """Bytes of one block id. Ids are fungible between groups: the widest sets the size."""
-        return max(group.bytes_per_token for group in self.groups) * self.block_tokens
+        """Bytes of one block id."""
+        return self.widest.bytes_per_token * self.block_tokens
 
     def blocks(self, n_tokens: int) -> int:
         """Blocks that cover `n_tokens` in one group."""
         return -(-n_tokens // self.block_tokens)
+
+    def tokens_held(self, n_blocks: int) -> int:
+        """Tokens that `n_blocks` ids hold in every group at once: no window has left any yet."""
+        return n_blocks // len(self.groups) * self.block_tokens
 
     def blocks_at_peak(self, n_tokens: int, step_tokens: int) -> int:
         """Most block ids that a sequence of `n_tokens` holds at once, over all groups."""

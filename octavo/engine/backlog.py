@@ -9,18 +9,19 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from octavo.engine.types import Chunk, TokenLogprob
+from octavo.engine.types import Chunk, PromptLogprobs, TokenLogprob
 
 
 class _Gathered:
     """What waits of one choice."""
 
-    __slots__ = ("last", "logprobs", "texts", "token_ids")
+    __slots__ = ("last", "logprobs", "prompt_logprobs", "texts", "token_ids")
 
     def __init__(self) -> None:
         self.texts: list[str] = []
         self.token_ids: list[int] = []
         self.logprobs: list[dict[int, TokenLogprob]] | None = None
+        self.prompt_logprobs: PromptLogprobs | None = None
         self.last: Chunk | None = None
 
     def add(self, chunk: Chunk) -> None:
@@ -30,6 +31,8 @@ class _Gathered:
         if chunk.logprobs is not None:
             self.logprobs = [] if self.logprobs is None else self.logprobs
             self.logprobs.extend(chunk.logprobs)
+        if chunk.prompt_logprobs is not None:
+            self.prompt_logprobs = chunk.prompt_logprobs
         self.last = chunk  # only a choice's last chunk says how it ended
 
     def chunk(self) -> Chunk:
@@ -39,6 +42,7 @@ class _Gathered:
             text="".join(self.texts),
             token_ids=tuple(self.token_ids),
             logprobs=None if self.logprobs is None else tuple(self.logprobs),
+            prompt_logprobs=self.prompt_logprobs,
         )
 
 

@@ -17,16 +17,19 @@ from octavo.compute.hub import resolve
 from octavo.compute.kv_pool import KVPool
 from octavo.compute.progress import NoProgress, Progress
 from octavo.compute.weights import WeightSource, open_source
+from octavo.core.batch import Drafter
 from octavo.core.cache import KVCache
 from octavo.core.config import (
     EngineConfig,
     Machine,
+    SpeculationOptions,
     resolve_length,
     resolve_numerics,
     resolve_sizes,
 )
 from octavo.core.errors import ConfigError
 from octavo.core.events import Sink
+from octavo.core.lookup import Lookup
 from octavo.core.loop import Loop
 from octavo.core.model_config import ModelConfig
 from octavo.core.scheduler import Scheduler
@@ -39,7 +42,8 @@ from octavo.engine.tokenizer import Tokenizer
 if TYPE_CHECKING:
     import torch
 
-    from octavo.compute.runner import Observer
+    from octavo.compute.decoder import Decoder
+    from octavo.compute.runner import ModelRunner, Observer
 
 MIB = 1 << 20
 
@@ -92,7 +96,6 @@ def build(
 
     from octavo.compute.dtypes import resolve_dtype
     from octavo.compute.load import load_decoder
-    from octavo.compute.runner import ModelRunner
 
     progress = NoProgress() if progress is None else progress
     device = _device(config.model.device)
@@ -116,18 +119,10 @@ def build(
     config = resolve_sizes(
         config,
         _machine(device),
-        block_bytes=spec.block_bytes,
+        spec=spec,
         max_position=shape.max_position,
     )
-    selection = _select(config, shape)
-    pool = KVPool(
-        spec.groups[0],
-        config.cache.num_blocks or 0,
-        block_tokens=spec.block_tokens,
-        device=device,
-    )
-    backend = selection.kind(pool, _attention_shape(config, shape))
-    runner = ModelRunner(decoder, pool, backend=backend, observer=observer)
+    selection, runner = _runner(config, spec, decoder, observer=observer)
     loop = Loop(_scheduler(config, spec, sink), runner, clock)
     engine = Engine(
         loop,
@@ -178,19 +173,42 @@ def _tokenizer(path: Path, *, skip: bool) -> Tokenizer | None:
     return from_metadata(read_header(path).metadata)
 
 
-def _attention_shape(config: EngineConfig, shape: ModelConfig) -> AttentionShape:
+def _runner(
+    config: EngineConfig, spec: KVSpec, decoder: Decoder, *, observer: Observer | None
+) -> tuple[Selection, ModelRunner]:
+    """The pool takes its memory here."""
+    from octavo.compute.runner import ModelRunner
+
+    attention = _attention_shape(config, decoder.config, spec)
+    selection = select(config.model.attention_backend, attention)
+    pool = KVPool(
+        spec.widest,
+        config.cache.num_blocks or 0,
+        block_tokens=spec.block_tokens,
+        device=decoder.device,
+    )
+    runner = ModelRunner(
+        decoder,
+        pool,
+        backend=selection.kind(pool, attention),
+        max_num_seqs=config.scheduler.max_num_seqs,
+        observer=observer,
+    )
+    return selection, runner
+
+
+def _attention_shape(config: EngineConfig, shape: ModelConfig, spec: KVSpec) -> AttentionShape:
     return AttentionShape(
         n_heads=shape.n_heads,
         kv_heads=shape.kv_heads,
         head_dim=shape.head_dim,
         block_tokens=config.cache.block_size,
         dtype=config.cache.kv_cache_dtype,
+        groups=spec.groups,
         device=config.model.device,
+        scale=shape.attention_scale,
+        softcap=shape.attention_softcap,
     )
-
-
-def _select(config: EngineConfig, shape: ModelConfig) -> Selection:
-    return select(config.model.attention_backend, _attention_shape(config, shape))
 
 
 def _scheduler(config: EngineConfig, spec: KVSpec, sink: Sink | None) -> Scheduler:
@@ -207,6 +225,15 @@ def _scheduler(config: EngineConfig, spec: KVSpec, sink: Sink | None) -> Schedul
         max_num_batched_tokens=config.scheduler.max_num_batched_tokens,
         max_num_seqs=config.scheduler.max_num_seqs,
         policies=policies,
+        drafter=_drafter(config.speculation),
+    )
+
+
+def _drafter(options: SpeculationOptions) -> Drafter | None:
+    if options.speculative_method == "off":
+        return None
+    return Lookup(
+        most_tokens=options.num_speculative_tokens, most_running=options.speculative_max_seqs
     )
 
 
@@ -240,8 +267,10 @@ def _info(
     config: EngineConfig, spec: KVSpec, selection: Selection, *, path: Path, engine: Engine
 ) -> EngineInfo:
     num_blocks = engine.cache.pool.total
+    per_group = f" of one of {len(spec.groups)} groups" if len(spec.groups) > 1 else ""
     note = (
-        f"{num_blocks} blocks * {spec.block_tokens} tokens * {spec.bytes_per_token:,} B per token "
+        f"{num_blocks} blocks * {spec.block_tokens} tokens * "
+        f"{spec.widest.bytes_per_token:,} B per token{per_group} "
         f"= {num_blocks * spec.block_bytes / MIB:,.0f} MiB"
     )
     return EngineInfo(
@@ -255,7 +284,7 @@ def _info(
         threads=config.model.threads or 1,
         num_blocks=num_blocks,
         block_tokens=spec.block_tokens,
-        capacity_tokens=engine.cache.capacity_tokens,
+        capacity_tokens=spec.tokens_held(num_blocks),
         bytes_per_token=spec.bytes_per_token,
         max_model_len=config.model.max_model_len or 0,
         max_num_seqs=config.scheduler.max_num_seqs,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from octavo.engine.session import Session
-from octavo.engine.types import Chunk, Completion, Output
+from octavo.engine.types import Chunk, Completion, Output, PromptLogprobs
 
 
 class Collector:
@@ -11,6 +11,7 @@ class Collector:
 
     def __init__(self, n: int) -> None:
         self._choices = [Completion(i, "", [], None) for i in range(n)]
+        self._prompt_logprobs: PromptLogprobs | None = None
 
     def take(self, chunk: Chunk) -> None:
         choice = self._choices[chunk.choice]
@@ -18,6 +19,8 @@ class Collector:
         choice.token_ids.extend(chunk.token_ids)
         if chunk.logprobs is not None:
             choice.logprobs = (choice.logprobs or []) + list(chunk.logprobs)
+        if chunk.prompt_logprobs is not None:
+            self._prompt_logprobs = chunk.prompt_logprobs
         if chunk.finish_reason is not None:
             choice.finish_reason = chunk.finish_reason
             choice.stop_reason = chunk.stop_reason
@@ -34,4 +37,5 @@ class Collector:
             outputs=self._choices,
             num_cached_tokens=session.receipt.read,
             receipt=session.receipt,
+            prompt_logprobs=self._prompt_logprobs,
         )

@@ -20,10 +20,14 @@ class StopStrings:
     still become a stop string is held back.
     """
 
-    __slots__ = ("_failures", "_held", "_states", "_stops", "matched")
+    __slots__ = ("_failures", "_held", "_keep", "_states", "_stops", "matched")
 
-    def __init__(self, stops: Iterable[str]) -> None:
-        """Empty stop strings are not allowed: they would match before any text."""
+    def __init__(self, stops: Iterable[str], *, keep: bool = False) -> None:
+        """Empty stop strings are not allowed: they would match before any text.
+
+        `keep`: the stop string that is found stays in the text.
+        """
+        self._keep = keep
         self._stops = tuple(dict.fromkeys(stops))
         assert all(self._stops), "an empty stop string must be refused before it gets here"
         self._failures = [_failure_table(stop) for stop in self._stops]
@@ -42,11 +46,17 @@ class StopStrings:
             if stop is not None:
                 seen = self._held + text[: place + 1]
                 self.matched, self._held = stop, ""
-                return seen[: len(seen) - len(stop)]
+                return seen if self._keep else seen[: len(seen) - len(stop)]
         seen = self._held + text
         safe = len(seen) - max(self._states)
         self._held = seen[safe:]
         return seen[:safe]
+
+    def pass_by(self, text: str) -> str:
+        """Take text in which nothing is looked for, and begin afresh behind it."""
+        held = self.finish()
+        self._states = [0] * len(self._stops)
+        return held + text
 
     def finish(self) -> str:
         """The text has ended: what was held back is text after all."""
@@ -84,33 +94,42 @@ class TextStream:
     """The text of one choice: its pieces joined equal `tokenizer.decode(ids)` up to the first stop.
 
     A token costs its own bytes only: nothing is decoded twice. `stopped` is the stop string that
-    ended the text, which is not part of it.
+    ended the text; it is part of it only with `keep_stop`.
     """
 
     __slots__ = ("_first", "_skipped", "_stops", "_tokenizer", "_utf8")
 
     def __init__(
-        self, tokenizer: Tokenizer, stops: tuple[str, ...] = (), *, skip_special: bool = True
+        self,
+        tokenizer: Tokenizer,
+        stops: tuple[str, ...] = (),
+        *,
+        keep_stop: bool = False,
+        skip_special: bool = True,
     ) -> None:
         self._tokenizer = tokenizer
         self._skipped = tokenizer.special_ids if skip_special else frozenset[int]()
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
-        self._stops = StopStrings(stops)
+        self._stops = StopStrings(stops, keep=keep_stop)
         self._first = True
 
     @property
     def stopped(self) -> str | None:
         return self._stops.matched
 
-    def push(self, token_id: int) -> str:
-        """Take one token, return the text that is now certain: often some, sometimes none."""
+    def push(self, token_id: int, *, searched: bool = True) -> str:
+        """Take one token, return the text that is now certain: often some, sometimes none.
+
+        searched: look for stop strings in its text. One never begins before a token that is not.
+        """
         if token_id in self._skipped:
             return ""
         data = self._tokenizer.token_bytes(token_id)
         if self._first and data:
             data = self._tokenizer.token_bytes(token_id, first=True)
             self._first = False
-        return self._stops.push(self._utf8.decode(data))
+        text = self._utf8.decode(data)
+        return self._stops.push(text) if searched else self._stops.pass_by(text)
 
     def finish(self) -> str:
         """No more tokens: a broken-off character becomes U+FFFD, and what was held back is text."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 MAX_TOKENIZER_BYTES = 1 << 28
 MAX_JSON_BYTES = 1 << 24
 MAX_TEMPLATE_BYTES = 1 << 20
+_MAX_ID_DIGITS = 9
 _ROLES = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token")
 _SENTENCEPIECE = ("tokenizer.model", "spiece.model", "sentencepiece.bpe.model")
 
@@ -67,6 +68,8 @@ def _read_text(path: Path, limit_bytes: int) -> str | None:
             data = file.read(limit_bytes + 1)
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise ModelFileError(f"{path.name} cannot be read: {error.strerror}") from None
     if len(data) > limit_bytes:
         raise ModelFileError(f"{path.name} is larger than {limit_bytes} bytes", param=path.name)
     try:
@@ -93,7 +96,14 @@ def _spelling(value: object) -> str | None:
     """A special token's text: the hub writes it as a string or as an object with `content`."""
     if isinstance(value, Mapping):
         value = value.get("content")
-    return value if isinstance(value, str) and value else None
+    if not isinstance(value, str) or not value:
+        return None
+    if any("\ud800" <= character <= "\udfff" for character in value):
+        raise ModelFileError(
+            "tokenizer_config.json: a special token holds half of a surrogate pair",
+            param="tokenizer_config.json",
+        )
+    return value
 
 
 def _read_tokenizer_json(path: Path) -> tokenizers.Tokenizer:
@@ -125,9 +135,10 @@ def _add_missing_tokens(
     listed = config.get("added_tokens_decoder")
     entries = listed if isinstance(listed, Mapping) else {}
     wanted: dict[str, AddedToken] = {}
-    for key in sorted((k for k in entries if str(k).isdecimal()), key=int):
+    numbered = (k for k in entries if str(k).isdecimal() and len(k) <= _MAX_ID_DIGITS)
+    for key in sorted(numbered, key=int):
         entry = entries[key]
-        if (content := _spelling(entry)) is None:
+        if not isinstance(entry, Mapping) or (content := _spelling(entry)) is None:
             continue
         flags = {
             flag: bool(entry.get(flag, False))
@@ -190,8 +201,9 @@ def _chat_template(folder: Path, config: Mapping[str, Any]) -> str | None:
         return text
     value = config.get("chat_template")
     if isinstance(value, list):
-        by_name = {item.get("name"): item for item in value if isinstance(item, Mapping)}
-        value = by_name.get("default", {}).get("template")
+        named = (item for item in value if isinstance(item, Mapping))
+        default = next((item for item in named if item.get("name") == "default"), {})
+        value = default.get("template")
     if value is not None and not isinstance(value, str):
         raise ModelFileError(
             "tokenizer_config.json: chat_template is not a string", param="tokenizer_config.json"

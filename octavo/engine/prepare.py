@@ -28,7 +28,10 @@ from octavo.engine.validate import (
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A request that may enter the engine. `params.seed` is set, `stops` are strings to cut at."""
+    """A request that may enter the engine. `stops` are strings to cut at.
+
+    `params` has a seed, and its `bad_words` are token sequences.
+    """
 
     id: str
     prompt: str | None
@@ -72,11 +75,13 @@ class Preparer:
             max_tokens=min(room, params.max_tokens or room),
             stop_ids=stop_ids if params.ignore_eos else stop_ids | self._eos,
         )
-        if params.seed is None:
-            params = replace(params, seed=secrets.randbits(63))
         beams = beam_rules(params)
-        if beams is not None:
-            params = replace(params, temperature=0.0)  # nothing is drawn
+        params = replace(
+            params,
+            temperature=params.temperature if beams is None else 0.0,  # beams draw nothing
+            seed=secrets.randbits(63) if params.seed is None else params.seed,
+            bad_words=self._bad_sequences(params.bad_words),
+        )
         return Prepared(
             id=request.id,
             prompt=request.prompt,
@@ -88,6 +93,23 @@ class Preparer:
             salt=request.salt,
             beams=beams,
         )
+
+    def _bad_sequences(self, words: Sequence[str | Sequence[int]]) -> tuple[tuple[int, ...], ...]:
+        """Token sequences that spell `words`, at the start of a text and after a space."""
+        found: dict[tuple[int, ...], None] = {}
+        for word in words:
+            if not isinstance(word, str):
+                found[tuple(word)] = None
+                continue
+            if self._tokenizer is None:
+                raise Unsupported(
+                    "bad_words as strings need a tokenizer; give lists of token ids",
+                    param="bad_words",
+                )
+            for spelling in (word, f" {word.lstrip()}"):
+                found[tuple(self._tokenizer.encode_rendered(spelling))] = None
+        found.pop((), None)  # a tokenizer may normalise a word away: it cannot be generated either
+        return tuple(found)
 
     def _tokens(self, request: GenerateRequest) -> list[int]:
         given = (request.prompt, request.prompt_token_ids, request.messages)

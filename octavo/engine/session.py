@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from octavo.core.beams import BeamGroup, BeamRules, Hypothesis
 from octavo.core.keys import Key, TokenChain
 from octavo.core.receipt import Receipt
-from octavo.core.request import Finish, Request
-from octavo.core.sampling import TokenScores
+from octavo.core.request import UNBOUNDED, Finish, Request
+from octavo.core.sampling import StepScores, TokenScores
 from octavo.engine.detokenize import TextStream
 from octavo.engine.prepare import Prepared
 from octavo.engine.tokenizer import Tokenizer
-from octavo.engine.types import Chunk, TokenLogprob, Usage
+from octavo.engine.types import Chunk, PromptLogprobs, TokenLogprob, Usage
 
 Emit = Callable[[Chunk], None]
 
@@ -52,6 +52,8 @@ class Session:
         self.prepared = prepared
         self._emit = emit
         self._choices: list[_Choice] = []
+        self._prompt_scores: list[TokenScores] = []  # until the leader's first token
+        wants_prompt_scores = prepared.params.prompt_logprobs is not None
         for i in range(prepared.params.n):
             chain = TokenChain(root, block_tokens)
             if i:  # the same prompt: its keys are hashed once
@@ -66,9 +68,11 @@ class Session:
                 owner=session_id,
                 choice=i,
                 source=self._choices[0].request if i else None,
+                scored=UNBOUNDED if i or not wants_prompt_scores else 0,
+                # A guess would have to be scored as if the guesses before it had been said.
+                speculates=not (prepared.params.penalises or prepared.params.restricts),
             )
-            text = TextStream(tokenizer, prepared.stops) if tokenizer is not None else None
-            self._choices.append(_Choice(request, text))
+            self._choices.append(_Choice(request, _text_stream(prepared, tokenizer)))
 
     @property
     def requests(self) -> list[Request]:
@@ -110,10 +114,14 @@ class Session:
         request: Request,
         tokens: Sequence[int],
         *,
-        scores: Sequence[TokenScores] | None,
+        scores: StepScores | None,
         finish: Finish | None,
     ) -> bool:
         """Turn new tokens into a chunk. True: a stop string was met, and the request must end."""
+        if scores is not None:
+            self._prompt_scores += scores.prompt
+        if not tokens:
+            return False
         choice = self._choices[request.choice]
         n_taken, text = _read(choice, tokens)
         choice.n_tokens += n_taken
@@ -121,7 +129,8 @@ class Session:
             choice=request.choice,
             text=text,
             token_ids=tuple(tokens[:n_taken]),
-            logprobs=_logprobs(scores, tokens[:n_taken]),
+            logprobs=self._logprobs(scores, tokens[:n_taken]),
+            prompt_logprobs=self._prompt_logprobs(request, n_new=len(tokens)),
         )
         if finish is None:
             self._emit(chunk)
@@ -166,6 +175,25 @@ class Session:
         for request in self.requests:
             self.end(request, Finish.ERROR, error=reason)
 
+    def _logprobs(
+        self, scores: StepScores | None, tokens: Sequence[int]
+    ) -> tuple[dict[int, TokenLogprob], ...] | None:
+        if scores is None or self.prepared.params.logprobs is None:
+            return None
+        return tuple(map(_candidates, scores.generated, tokens))
+
+    def _prompt_logprobs(self, request: Request, *, n_new: int) -> PromptLogprobs | None:
+        """Told once: with the first token of the choice that ran the prompt."""
+        params, first = self.prepared.params, len(request.tokens) - request.n_prompt == n_new
+        if params.prompt_logprobs is None or request.choice or not first:
+            return None
+        scores, self._prompt_scores = self._prompt_scores, []
+        followers = self.prepared.tokens[1:]
+        return (
+            None,
+            *(_candidates(*each) for each in zip(scores, followers, strict=True)),
+        )
+
     def _usage(self) -> Usage:
         return Usage(
             prompt_tokens=len(self.prepared.tokens),
@@ -174,27 +202,31 @@ class Session:
         )
 
 
+def _text_stream(prepared: Prepared, tokenizer: Tokenizer | None) -> TextStream | None:
+    if tokenizer is None:
+        return None
+    keep_stop = prepared.params.include_stop_str_in_output
+    return TextStream(tokenizer, prepared.stops, keep_stop=keep_stop)
+
+
 def _read(choice: _Choice, tokens: Sequence[int]) -> tuple[int, str]:
-    """Push tokens into the choice's text until something stops it: tokens taken, and new text."""
+    """Push tokens into the choice's text until something stops it: tokens taken, and new text.
+
+    `tokens` are the last ones of its request.
+    """
+    request, params = choice.request, choice.request.sampling
+    n_before = len(request.tokens) - request.n_prompt - len(tokens)
     pieces: list[str] = []
     for i, token in enumerate(tokens, start=1):
-        if token in choice.request.limits.stop_ids:
-            if token in choice.request.sampling.stop_token_ids:
-                choice.stopped_by = token
+        ends = token in request.limits.stop_ids
+        if ends and token in params.stop_token_ids:
+            choice.stopped_by = token
+        if choice.text is not None and (params.include_stop_str_in_output or not ends):
+            searched = not ends and n_before + i > params.min_tokens
+            pieces.append(choice.text.push(token, searched=searched))
+        if ends or choice.stopped_text:
             return i, "".join(pieces)
-        if choice.text is not None:
-            pieces.append(choice.text.push(token))
-            if choice.stopped_text:
-                return i, "".join(pieces)
     return len(tokens), "".join(pieces)
-
-
-def _logprobs(
-    scores: Sequence[TokenScores] | None, tokens: Sequence[int]
-) -> tuple[dict[int, TokenLogprob], ...] | None:
-    if scores is None:
-        return None
-    return tuple(_candidates(score, token) for score, token in zip(scores, tokens, strict=False))
 
 
 def _candidates(score: TokenScores, token: int) -> dict[int, TokenLogprob]:

@@ -35,6 +35,10 @@ class TokenLogprob:
     rank: int
 
 
+PromptLogprobs = tuple[dict[int, TokenLogprob] | None, ...]
+"""One entry per prompt token: None for the first one, which nothing precedes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Tokens of one request, all choices together. `cached_tokens`: the prompt's cache read."""
@@ -54,7 +58,8 @@ class Chunk:
     The last chunk of a choice has `finish_reason`; the last chunk of the request also has `usage`.
     `stop_reason` is the caller's stop string or stop token id that ended it; None for any other
     end. `error` is set when finish_reason is "error". `logprobs`: per token of this chunk, id to
-    TokenLogprob, the chosen token first.
+    TokenLogprob, the chosen token first. `prompt_logprobs`: the same of the whole prompt, with the
+    first chunk of choice 0 that has a token.
     """
 
     choice: int
@@ -67,6 +72,7 @@ class Chunk:
     usage: Usage | None = None
     receipt: Receipt | None = None
     error: str | None = None
+    prompt_logprobs: PromptLogprobs | None = None
 
 
 @dataclass(slots=True)
@@ -97,3 +103,4 @@ class Output:
     outputs: list[Completion]
     num_cached_tokens: int
     receipt: Receipt | None
+    prompt_logprobs: PromptLogprobs | None = None

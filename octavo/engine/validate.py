@@ -5,8 +5,9 @@ Every number is bounded here, before anything is allocated in proportion to it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from octavo.core.errors import PromptTooLong, RequestError
 from octavo.core.sampling import SamplingParams
@@ -17,6 +18,12 @@ MAX_STOP_CHARACTERS = 1024
 MAX_STOP_IDS = 256
 MAX_LOGPROBS = 20
 MAX_TEMPERATURE = 2.0
+MAX_PENALTY = 2.0
+REPETITION_PENALTIES = (0.01, 100.0)  # beyond these a logit may no longer be a finite float32
+MAX_LOGIT_BIAS = 100.0
+MAX_BIASED_IDS = 300
+MAX_BAD_WORDS = 256
+MAX_BAD_WORD_CHARACTERS = 256
 MAX_CHARACTERS_PER_TOKEN = 512  # a prompt longer than that times the context cannot fit
 PRIORITIES = range(-1000, 1001)
 MAX_SALT_CHARACTERS = 512
@@ -25,26 +32,54 @@ MAX_SALT_CHARACTERS = 512
 def checked_params(params: SamplingParams, *, vocab_size: int) -> SamplingParams:
     """`params` with `stop` as a tuple and top_k -1 as 0. Raises RequestError naming the field."""
     check_choices(params)
+    _check_filters(params)
+    _check_penalties(params)
+    _check_ends(params)
+    for name in ("logprobs", "prompt_logprobs"):
+        if getattr(params, name) is not None:
+            _whole(getattr(params, name), name, low=0, high=MAX_LOGPROBS)
+    if params.seed is not None:
+        _whole(params.seed, "seed", low=-(1 << 63), high=(1 << 63) - 1)
+    return replace(
+        params,
+        top_k=max(0, params.top_k),
+        logit_bias=_checked_bias(params.logit_bias, vocab_size),
+        allowed_token_ids=_checked_allowed(params.allowed_token_ids, vocab_size),
+        bad_words=_checked_bad_words(params.bad_words, vocab_size),
+        stop=_checked_stops(params.stop),
+        stop_token_ids=_checked_stop_ids(params.stop_token_ids, vocab_size),
+    )
+
+
+def _check_filters(params: SamplingParams) -> None:
     _real(params.temperature, "temperature", low=0, high=MAX_TEMPERATURE)
     _real(params.top_p, "top_p", low=0, high=1)
     _real(params.min_p, "min_p", low=0, high=1)
     if params.top_p == 0:
         raise RequestError("top_p must be above 0; 1 keeps every token", param="top_p")
     _whole(params.top_k, "top_k", low=-1, high=1 << 31)
+
+
+def _check_penalties(params: SamplingParams) -> None:
+    for name in ("presence_penalty", "frequency_penalty"):
+        _real(getattr(params, name), name, low=-MAX_PENALTY, high=MAX_PENALTY)
+    low, high = REPETITION_PENALTIES
+    _real(params.repetition_penalty, "repetition_penalty", low=low, high=high)
+
+
+def _check_ends(params: SamplingParams) -> None:
+    _whole(params.min_tokens, "min_tokens", low=0, high=1 << 31)
     if params.max_tokens is not None:
         _whole(params.max_tokens, "max_tokens", low=1, high=1 << 31)
-    if params.seed is not None:
-        _whole(params.seed, "seed", low=-(1 << 63), high=(1 << 63) - 1)
-    if params.logprobs is not None:
-        _whole(params.logprobs, "logprobs", low=0, high=MAX_LOGPROBS)
-    if not isinstance(params.ignore_eos, bool):
-        raise RequestError("ignore_eos must be true or false", param="ignore_eos")
-    return replace(
-        params,
-        top_k=max(0, params.top_k),
-        stop=_checked_stops(params.stop),
-        stop_token_ids=_checked_stop_ids(params.stop_token_ids, vocab_size),
-    )
+        if params.min_tokens > params.max_tokens:
+            raise RequestError(
+                f"min_tokens {params.min_tokens} is more than max_tokens {params.max_tokens}; "
+                "lower the one or raise the other",
+                param="min_tokens",
+            )
+    for name in ("ignore_eos", "include_stop_str_in_output"):
+        if not isinstance(getattr(params, name), bool):
+            raise RequestError(f"{name} must be true or false", param=name)
 
 
 def check_choices(params: SamplingParams) -> int:
@@ -71,12 +106,67 @@ def _checked_stops(stop: tuple[str, ...] | list[str] | str) -> tuple[str, ...]:
 
 
 def _checked_stop_ids(ids: tuple[int, ...] | list[int], vocab_size: int) -> tuple[int, ...]:
+    return _token_ids(ids, "stop_token_ids", most=MAX_STOP_IDS, vocab_size=vocab_size)
+
+
+def _checked_bias(bias: Mapping[int, float] | None, vocab_size: int) -> Mapping[int, float] | None:
+    if bias is None:
+        return None
+    if not isinstance(bias, Mapping):
+        raise RequestError("logit_bias must map token ids to numbers", param="logit_bias")
+    if len(bias) > MAX_BIASED_IDS:
+        raise RequestError(f"logit_bias takes at most {MAX_BIASED_IDS} ids", param="logit_bias")
+    for token, value in bias.items():
+        _whole(token, "each id of logit_bias", low=0, high=vocab_size - 1, param="logit_bias")
+        _real(value, "each value of logit_bias", low=-MAX_LOGIT_BIAS, high=MAX_LOGIT_BIAS,
+              param="logit_bias")  # fmt: skip
+    return dict(bias)
+
+
+def _checked_allowed(
+    ids: tuple[int, ...] | list[int] | None, vocab_size: int
+) -> tuple[int, ...] | None:
+    if ids is None:
+        return None
+    found = _token_ids(ids, "allowed_token_ids", most=vocab_size, vocab_size=vocab_size)
+    if not found:
+        raise RequestError(
+            "allowed_token_ids is empty, so no token could be taken; leave it out to allow all",
+            param="allowed_token_ids",
+        )
+    return found
+
+
+def _checked_bad_words(words: Any, vocab_size: int) -> tuple[str | tuple[int, ...], ...]:
+    if not isinstance(words, tuple | list):
+        raise RequestError("bad_words must be a list of strings", param="bad_words")
+    if len(words) > MAX_BAD_WORDS:
+        raise RequestError(f"bad_words takes at most {MAX_BAD_WORDS}", param="bad_words")
+    return tuple(_checked_bad_word(word, vocab_size) for word in words)
+
+
+def _checked_bad_word(word: Any, vocab_size: int) -> str | tuple[int, ...]:
+    if isinstance(word, tuple | list) and word:
+        return _token_ids(word, "bad_words", most=MAX_BAD_WORD_CHARACTERS, vocab_size=vocab_size)
+    if not isinstance(word, str) or not 0 < len(word) <= MAX_BAD_WORD_CHARACTERS:
+        raise RequestError(
+            f"bad_words takes strings of 1 to {MAX_BAD_WORD_CHARACTERS} characters, or lists of "
+            "token ids",
+            param="bad_words",
+        )
+    _encodable(word, "bad_words")
+    if not word.strip():
+        raise RequestError("bad_words takes words, not white space alone", param="bad_words")
+    return word
+
+
+def _token_ids(ids: Any, name: str, *, most: int, vocab_size: int) -> tuple[int, ...]:
     if not isinstance(ids, tuple | list):
-        raise RequestError("stop_token_ids must be a list of token ids", param="stop_token_ids")
-    if len(ids) > MAX_STOP_IDS:
-        raise RequestError(f"stop_token_ids takes at most {MAX_STOP_IDS}", param="stop_token_ids")
+        raise RequestError(f"{name} must be a list of token ids", param=name)
+    if len(ids) > most:
+        raise RequestError(f"{name} takes at most {most}", param=name)
     for each in ids:
-        _whole(each, "stop_token_ids", low=0, high=vocab_size - 1)
+        _whole(each, name, low=0, high=vocab_size - 1)
     return tuple(ids)
 
 
@@ -137,15 +227,17 @@ def _encodable(text: str, name: str) -> None:
         ) from None
 
 
-def _whole(value: object, name: str, *, low: int, high: int) -> None:
+def _whole(value: object, name: str, *, low: int, high: int, param: str | None = None) -> None:
+    param = param or name
     if not isinstance(value, int) or isinstance(value, bool):
-        raise RequestError(f"{name} must be a whole number", param=name)
+        raise RequestError(f"{name} must be a whole number", param=param)
     if not low <= value <= high:  # the value is not shown: it may have any number of digits
-        raise RequestError(f"{name} must be from {low} to {high}", param=name)
+        raise RequestError(f"{name} must be from {low} to {high}", param=param)
 
 
-def _real(value: object, name: str, *, low: float, high: float) -> None:
+def _real(value: object, name: str, *, low: float, high: float, param: str | None = None) -> None:
+    param = param or name
     if not isinstance(value, int | float) or isinstance(value, bool):
-        raise RequestError(f"{name} must be a number", param=name)
+        raise RequestError(f"{name} must be a number", param=param)
     if not low <= value <= high:  # NaN too
-        raise RequestError(f"{name} must be a number from {low} to {high}", param=name)
+        raise RequestError(f"{name} must be a number from {low} to {high}", param=param)

@@ -24,7 +24,8 @@ from octavo.server.errors import HttpFault, fault_of, quoted
 from octavo.server.guard import Guard
 from octavo.server.limits import ServerLimits
 from octavo.server.openai import Job, chat_job, completion_job
-from octavo.server.openai_reply import ChatShape, CompletionShape, Reply, Shape
+from octavo.server.openai_reply import Reply
+from octavo.server.openai_shapes import ChatShape, CompletionShape, Shape
 from octavo.server.openai_wire import ChatRequest, CompletionRequest
 from octavo.server.sse import EventStream, event
 from octavo.server.streams import Streams
@@ -145,17 +146,17 @@ class Routes:
             streams = await Streams.open(self._engine, job.requests)
         except OctavoError as error:
             raise job.renamed(error) from None
-        writer = shape(job.top_logprobs, self._engine.token_bytes)
+        writer = shape(job, self._engine.token_bytes)
         reply = Reply(job, writer, fingerprint=self._fingerprint)
         if job.stream:
             return EventStream(
-                reply.events(streams.parts()),
+                reply.events(writer.parts(streams)),
                 lambda error: event(fault_of(error).body()),
                 streams.cancel,
                 stall_seconds=self._limits.stall_seconds,
             )
         try:
-            body = await while_connected(request.receive, reply.whole(streams.parts()))
+            body = await while_connected(request.receive, reply.whole(writer.parts(streams)))
         finally:
             await streams.cancel()
         return Response(body, media_type="application/json")

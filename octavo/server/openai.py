@@ -39,7 +39,8 @@ class Job:
     """One HTTP request's work: one neutral request per prompt, and how to answer.
 
     `names` maps the engine's field names to this API's, for errors found later.
-    `top_logprobs`: likeliest tokens to list, or None when no log-probabilities were asked for.
+    `top_logprobs`, `prompt_logprobs`: likeliest tokens to list beside each of the answer's and of
+    the prompt's, or None when no log-probabilities were asked for.
     """
 
     requests: tuple[GenerateRequest, ...]
@@ -48,6 +49,8 @@ class Job:
     include_usage: bool
     n: int
     top_logprobs: int | None
+    prompt_logprobs: int | None
+    echo: bool
     names: dict[str, str]
 
     def renamed(self, error: OctavoError) -> OctavoError:
@@ -131,17 +134,33 @@ def sampling(wire: Generation, *, max_tokens: int | None, logprobs: int | None) 
         top_k=max(0, wire.top_k or 0),
         top_p=1.0 if wire.top_p is None else wire.top_p,
         min_p=wire.min_p or 0.0,
+        presence_penalty=wire.presence_penalty or 0.0,
+        frequency_penalty=wire.frequency_penalty or 0.0,
+        repetition_penalty=1.0 if wire.repetition_penalty is None else wire.repetition_penalty,
+        logit_bias=wire.logit_bias or None,
+        allowed_token_ids=wire.allowed_token_ids,
+        bad_words=tuple(wire.bad_words or ()),
         seed=wire.seed,
         stop=tuple(wire.stop or ()),
         stop_token_ids=tuple(wire.stop_token_ids or ()),
+        include_stop_str_in_output=bool(wire.include_stop_str_in_output),
         ignore_eos=bool(wire.ignore_eos),
+        min_tokens=wire.min_tokens or 0,
         max_tokens=max_tokens,
         logprobs=logprobs,
+        prompt_logprobs=prompt_logprobs(wire, logprobs),
         n=wire.n or 1,
         beam_width=wire.beams,
         length_penalty=1.0 if wire.length_penalty is None else wire.length_penalty,
         early_stopping=wire.early_stopping or False,
     )
+
+
+def prompt_logprobs(wire: Generation, logprobs: int | None) -> int | None:
+    """What to compute of the prompt: what was asked for, and what an echo shows."""
+    shown = logprobs if wire.echo else None
+    wanted = [count for count in (wire.prompt_logprobs, shown) if count is not None]
+    return max(wanted, default=None)
 
 
 def job(
@@ -159,5 +178,7 @@ def job(
         include_usage=options is not None and options.include_usage,
         n=wire.n or 1,
         top_logprobs=top_logprobs,
+        prompt_logprobs=wire.prompt_logprobs,
+        echo=bool(wire.echo),
         names=names,
     )

@@ -16,23 +16,26 @@ from octavo.engine.beam_bounds import MAX_LENGTH_PENALTY
 from octavo.engine.validate import (
     MAX_LOGPROBS,
     MAX_N,
+    MAX_PENALTY,
     MAX_SALT_CHARACTERS,
     MAX_STOP_IDS,
     MAX_TEMPERATURE,
     PRIORITIES,
+    REPETITION_PENALTIES,
 )
 from octavo.server.wire_fields import (
     INT32_MAX,
     MAX_MESSAGES,
     Absent,
+    BadWords,
     Content,
     EmptyList,
     EmptyObject,
+    LogitBias,
     Off,
     Prompts,
     Stops,
     TokenId,
-    Zero,
     neutral,
 )
 
@@ -40,6 +43,8 @@ STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 MAX_TEXT = 512
 COMPLETION_TOKENS = 16  # OpenAI's default for the older of the two APIs
 
+Penalty = Annotated[float, Field(ge=-MAX_PENALTY, le=MAX_PENALTY)]
+Repetition = Annotated[float, Field(ge=REPETITION_PENALTIES[0], le=REPETITION_PENALTIES[1])]
 PositiveInt = Annotated[int, Field(ge=1, le=INT32_MAX)]
 
 
@@ -71,11 +76,20 @@ class Generation(BaseModel):
     seed: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)] | None = None
     stop: Stops | None = None
     max_tokens: PositiveInt | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    logit_bias: LogitBias | None = None
     # Fields that vLLM's users send in the body beside OpenAI's.
     top_k: Annotated[int, Field(ge=-1, le=INT32_MAX)] | None = None
     min_p: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
     stop_token_ids: Annotated[list[TokenId], Field(max_length=MAX_STOP_IDS)] | None = None
     ignore_eos: bool | None = None
+    repetition_penalty: Repetition | None = None
+    allowed_token_ids: Annotated[list[TokenId], Field(min_length=1)] | None = None
+    bad_words: BadWords | None = None
+    min_tokens: Annotated[int, Field(ge=0, le=INT32_MAX)] | None = None
+    include_stop_str_in_output: bool | None = None
+    prompt_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
     priority: Annotated[int, Field(ge=PRIORITIES[0], le=PRIORITIES[-1])] | None = None
     cache_salt: Annotated[str, Field(min_length=1, max_length=MAX_SALT_CHARACTERS)] | None = None
     use_beam_search: bool | None = None
@@ -92,18 +106,9 @@ class Generation(BaseModel):
     service_tier: Literal["auto", "default"] | None = None
     store: Off = None
     # Known and not served.
-    presence_penalty: Zero = None
-    frequency_penalty: Zero = None
-    repetition_penalty: Annotated[Any, neutral(1)] = None
-    logit_bias: EmptyObject = None
-    min_tokens: Zero = None
-    include_stop_str_in_output: Off = None
     skip_special_tokens: Annotated[Any, neutral(True)] = None
     spaces_between_special_tokens: Annotated[Any, neutral(True)] = None
     truncate_prompt_tokens: Absent = None
-    prompt_logprobs: Absent = None
-    allowed_token_ids: Absent = None
-    bad_words: EmptyList = None
     structured_outputs: Absent = None
     guided_json: Absent = None
     guided_regex: Absent = None
@@ -117,9 +122,11 @@ class Generation(BaseModel):
     echo: Off = None
 
     @model_validator(mode="after")
-    def check_stream_options(self) -> Self:
+    def check_streaming(self) -> Self:
         if self.stream_options is not None and not self.stream:
             conflict("'stream_options' needs 'stream': true.", "stream_options")
+        if self.prompt_logprobs is not None and self.stream:
+            conflict("'prompt_logprobs' are told in whole answers only.", "prompt_logprobs")
         return self
 
     @model_validator(mode="after")
@@ -188,6 +195,7 @@ class CompletionRequest(Generation):
     """Body of /v1/completions."""
 
     prompt: Prompts
+    echo: bool | None = None
     logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
     suffix: Annotated[Any, neutral("")] = None
     best_of: Annotated[Any, neutral(1)] = None

@@ -41,6 +41,11 @@ class Streams:
             raise
         return cls(accepted)
 
+    @property
+    def prompts(self) -> list[list[int]]:
+        """Token ids of the prompts, in their order."""
+        return [stream.prompt_token_ids for stream in self._streams]
+
     async def cancel(self) -> None:
         """Cancel every stream, also after one of them failed to."""
         await asyncio.gather(*(stream.cancel() for stream in self._streams), return_exceptions=True)

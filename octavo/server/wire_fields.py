@@ -5,17 +5,26 @@ Each refusal carries its own error code. Knows no model and no engine.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Annotated, Any, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, ValidationInfo
 from pydantic_core import PydanticCustomError
 
-from octavo.engine.validate import MAX_STOP_CHARACTERS, MAX_STOPS
+from octavo.engine.validate import (
+    MAX_BAD_WORD_CHARACTERS,
+    MAX_BAD_WORDS,
+    MAX_BIASED_IDS,
+    MAX_LOGIT_BIAS,
+    MAX_STOP_CHARACTERS,
+    MAX_STOPS,
+)
 
 INT32_MAX = 2**31 - 1
 MEDIA_PARTS = frozenset({"image_url", "input_audio", "file", "video_url", "audio_url"})
 MAX_MESSAGES = 4096
+TOKEN_KEY = re.compile(r"[0-9]{1,10}")
 
 Prompt: TypeAlias = str | list[int]
 
@@ -40,7 +49,6 @@ def neutral(*allowed: object) -> AfterValidator:
 
 Absent = Annotated[Any, neutral()]
 Off = Annotated[Any, neutral(False)]
-Zero = Annotated[Any, neutral(0)]
 EmptyList = Annotated[Any, neutral([])]
 EmptyObject = Annotated[Any, neutral({})]
 
@@ -127,6 +135,38 @@ def text_part(part: object) -> dict[str, str]:
     return {"type": "text", "text": encodable(part["text"])}
 
 
+def logit_bias(value: object) -> dict[int, float]:
+    """Token id -> bias from an object whose keys, JSON allowing no others, are strings."""
+    if not isinstance(value, dict):
+        raise PydanticCustomError(
+            "invalid_type", "'logit_bias' must be an object of token ids and numbers.", {}
+        )
+    if len(value) > MAX_BIASED_IDS:
+        raise PydanticCustomError(
+            "invalid_value",
+            "'logit_bias' must have at most {most} token ids.",
+            {"most": MAX_BIASED_IDS},
+        )
+    found: dict[int, float] = {}
+    for key, bias in value.items():
+        if not isinstance(key, str) or TOKEN_KEY.fullmatch(key) is None or int(key) > INT32_MAX:
+            raise PydanticCustomError(
+                "invalid_value", "Each key of 'logit_bias' must be a token id.", {}
+            )
+        if isinstance(bias, bool) or not isinstance(bias, int | float):
+            raise PydanticCustomError(
+                "invalid_type", "Each value of 'logit_bias' must be a number.", {}
+            )
+        if not -MAX_LOGIT_BIAS <= bias <= MAX_LOGIT_BIAS:  # NaN too
+            raise PydanticCustomError(
+                "invalid_value",
+                "Each value of 'logit_bias' must be from -{most} to {most}.",
+                {"most": int(MAX_LOGIT_BIAS)},
+            )
+        found[int(key)] = float(bias)
+    return found
+
+
 def as_list(value: object) -> object:
     """One stop string is a list of one."""
     return [value] if isinstance(value, str) else value
@@ -141,4 +181,7 @@ Prompts = Annotated[list[Prompt], shaped(prompts, str | list[str] | list[int] | 
 Content = Annotated[str | list[dict[str, str]], shaped(content, str | list[dict[str, str]])]
 StopText = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARACTERS)]
 Stops = Annotated[list[StopText], Field(max_length=MAX_STOPS), BeforeValidator(as_list)]
+BadWord = Annotated[str, Field(min_length=1, max_length=MAX_BAD_WORD_CHARACTERS)]
+BadWords = Annotated[list[BadWord], Field(max_length=MAX_BAD_WORDS)]
+LogitBias = Annotated[dict[int, float], shaped(logit_bias, dict[str, float])]
 TokenId = Annotated[int, Field(ge=0, le=INT32_MAX)]

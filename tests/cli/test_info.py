@@ -56,6 +56,7 @@ def test_json(octavo: Run, folder: str) -> None:
     assert kv["groups"] == [
         {
             "kind": "full",
+            "window": None,
             "layers": 80,
             "kv_heads": 8,
             "head_dim": 128,
@@ -78,6 +79,39 @@ def test_text(octavo: Run, folder: str) -> None:
     assert "block of 16 tokens: 5.0 MiB" in text
     # In float32 the weights alone take 263 GiB of the 400.
     assert "the weights take 262.8 GiB" in text
+
+
+GEMMA_12B: dict[str, Any] = {
+    "architectures": ["Gemma3ForCausalLM"],
+    "hidden_activation": "gelu_pytorch_tanh",
+    "hidden_size": 3840,
+    "intermediate_size": 15360,
+    "num_hidden_layers": 48,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "head_dim": 256,
+    "vocab_size": 262144,
+    "max_position_embeddings": 131072,
+    "sliding_window": 1024,
+    "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+}
+
+
+def test_groups_with_windows(octavo: Run, folder: str) -> None:
+    (Path(folder) / "config.json").write_text(json.dumps(GEMMA_12B))
+    flags = ("--kv-cache-dtype", "bfloat16", "--num-blocks", "12000")
+    (kv,) = json.loads(octavo("info", folder, "--json", *flags).out)["kv"].values()
+    kinds = [(group["kind"], group["window"], group["layers"]) for group in kv["groups"]]
+    assert kinds == [("full", None, 8)] + [("sliding", 1024, 8)] * 5
+    assert kv["bytes_per_token"] == 48 * 8192
+    assert kv["tokens"] == 2000 * 16
+    assert (kv["sequence_tokens"], kv["sequence_blocks"]) == (131072, 8192 + 5 * 193)
+    text = octavo("info", folder, *flags).out
+    assert "8 full layers: 2 (K and V) · 8 · 8 heads · 256 · 2 B = 65,536 B a token" in text
+    assert "5 × 8 sliding layers, window 1,024 tokens: 2 (K and V) · 8 · 8 heads" in text
+    assert "block of 16 tokens: 1.0 MiB, the layers of any one of the 6 groups" in text
+    assert "131,072 tokens holds at most 9,157 blocks, 8.9 GiB (49,152 without windows)" in text
+    assert "fits: 32,000 tokens = 12,000 blocks" in text
 
 
 def test_nothing_fits(octavo: Run, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:

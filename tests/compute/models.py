@@ -23,19 +23,22 @@ class Rig:
     def __init__(self, decoder: Decoder, *, num_blocks: int = 64, block_tokens: int = 16) -> None:
         config = decoder.config
         dtype = str(decoder.dtype).removeprefix("torch.")
-        group = config.kv_spec(dtype, block_tokens).groups[0]
+        spec = config.kv_spec(dtype, block_tokens)
         shape = AttentionShape(
             n_heads=config.n_heads,
             kv_heads=config.kv_heads,
             head_dim=config.head_dim,
             block_tokens=block_tokens,
             dtype=dtype,
+            groups=spec.groups,
+            scale=config.attention_scale,
+            softcap=config.attention_softcap,
         )
-        self.pool = KVPool(group, num_blocks, block_tokens=block_tokens)
+        self.pool = KVPool(spec.widest, num_blocks, block_tokens=block_tokens)
         self.pool.tensor.fill_(torch.nan)
         self.backend = select("torch", shape).kind(self.pool, shape)
         self.runner = ModelRunner(decoder, self.pool, backend=self.backend, observer=self._observe)
-        self.steps = Steps(num_blocks, block_tokens=block_tokens)
+        self.steps = Steps(num_blocks, block_tokens=block_tokens, groups=len(spec.groups))
         self.logits: dict[str, list[torch.Tensor]] = {}
 
     def _observe(self, rows: list[Row], logits: torch.Tensor) -> None:

@@ -17,8 +17,11 @@ GREEDY = SamplingParams(temperature=0.0, seed=0)
 class Steps:
     """Hands out blocks in random order and turns requests into rows."""
 
-    def __init__(self, num_blocks: int, *, block_tokens: int, seed: int = 0) -> None:
+    def __init__(
+        self, num_blocks: int, *, block_tokens: int, seed: int = 0, groups: int = 1
+    ) -> None:
         self.block_tokens = block_tokens
+        self.groups = groups
         self.free = list(range(1, num_blocks + 1))
         random.Random(seed).shuffle(self.free)
         self.step = 0
@@ -32,15 +35,15 @@ class Steps:
         name: str = "r",
     ) -> Request:
         request = Request(name, tokens, limits=Limits(1 << 20), sampling=sampling, choice=choice)
-        request.table = BlockTable([array("i")])
+        request.table = BlockTable([array("i") for _ in range(self.groups)])
         return request
 
     def cover(self, request: Request, n_tokens: int) -> None:
         """Grow the request's table to hold `n_tokens`."""
         assert request.table is not None
-        group = request.table.groups[0]
-        while len(group) * self.block_tokens < n_tokens:
-            group.append(self.free.pop())
+        for group in request.table.groups:
+            while len(group) * self.block_tokens < n_tokens:
+                group.append(self.free.pop())
 
     def row(
         self, request: Request, end: int | None = None, *, write_from: int | None = None

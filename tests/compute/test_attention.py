@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
-import math
 import random
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ from octavo.compute.inputs import StepInputs, step_inputs
 from octavo.compute.kv_pool import KVPool
 from octavo.compute.torch_paged import TorchPaged
 from octavo.core.errors import ConfigError
-from octavo.core.spec import Full, Group
+from octavo.core.spec import Full, Group, Sliding
 from tests.compute.steps import Steps
 
 LAYERS, HEAD_DIM = 2, 8
@@ -34,8 +34,16 @@ class Sequence:
     write_from: int
 
 
-def naive(q: torch.Tensor, sequence: Sequence, window: int | None) -> torch.Tensor:
+def naive(
+    q: torch.Tensor,
+    sequence: Sequence,
+    window: int | None,
+    *,
+    scale: float | None = None,
+    softcap: float | None = None,
+) -> torch.Tensor:
     """One row's queries [n, heads, dim], token by token, head by head, in float64."""
+    scale = q.shape[2] ** -0.5 if scale is None else scale
     out = torch.zeros(q.shape, dtype=torch.float64)
     group = q.shape[1] // sequence.k.shape[1]
     for i, head in itertools.product(range(q.shape[0]), range(q.shape[1])):
@@ -43,7 +51,10 @@ def naive(q: torch.Tensor, sequence: Sequence, window: int | None) -> torch.Tens
         low = 0 if window is None else max(0, position - window + 1)
         keys = sequence.k[low : position + 1, head // group].double()
         values = sequence.v[low : position + 1, head // group].double()
-        weights = torch.softmax(keys @ q[i, head].double() / math.sqrt(q.shape[2]), dim=0)
+        scores = keys @ q[i, head].double() * scale
+        if softcap is not None:
+            scores = softcap * torch.tanh(scores / softcap)
+        weights = torch.softmax(scores, dim=0)
         out[i, head] = weights @ values
     return out
 
@@ -55,14 +66,18 @@ def make_pool(kv_heads: int, *, block_tokens: int, num_blocks: int) -> KVPool:
     return pool
 
 
-def shape_of(pool: KVPool, n_heads: int, window: int | None = None) -> AttentionShape:
+def shape_of(
+    pool: KVPool, n_heads: int, window: int | None = None, **scores: float
+) -> AttentionShape:
+    kind = Full() if window is None else Sliding(window)
     return AttentionShape(
         n_heads=n_heads,
         kv_heads=pool.kv_heads,
         head_dim=HEAD_DIM,
         block_tokens=pool.block_tokens,
         dtype="float32",
-        windows=(window,),
+        groups=(Group(kind, tuple(range(LAYERS)), pool.kv_heads, HEAD_DIM, "float32"),),
+        **scores,
     )
 
 
@@ -112,10 +127,11 @@ def attend(
     window: int | None = None,
     seed: int = 0,
     layer: int = 1,
+    **scores: float,
 ) -> tuple[list[torch.Tensor], list[torch.Tensor], list[list[int]]]:
     """(queries per row, outputs per row, block tables). What is not to be stored is garbage."""
     inputs, tables = build(pool, sequences, seed=seed)
-    shape = shape_of(pool, n_heads, window)
+    shape = shape_of(pool, n_heads, window, **scores)
     backend = select("torch", shape).kind(pool, shape)
     plan = backend.plan(inputs.attention)
     parts = []
@@ -126,7 +142,7 @@ def attend(
         parts.append((k, v))
     q = torch.randn(inputs.tokens.shape[0], n_heads, HEAD_DIM)
     backend.write(layer, torch.cat([k for k, _ in parts]), torch.cat([v for _, v in parts]), plan)
-    out = backend.attend(layer, q, plan, window=window)
+    out = backend.attend(layer, q, plan)
     lengths = [sequence.end - sequence.start for sequence in sequences]
     return list(q.split(lengths)), list(out.split(lengths)), tables
 
@@ -155,6 +171,51 @@ def test_ragged_batches_match_the_reference(
             torch.testing.assert_close(
                 out[row].double(), naive(q[row], sequence, window), atol=2e-5, rtol=2e-5
             )
+
+
+@pytest.mark.parametrize("window", [None, 7])
+@pytest.mark.parametrize("softcap", [0.3, 5.0])
+def test_scores_are_scaled_then_capped_then_masked(
+    softcap: float, window: int | None, small_tiles: None
+) -> None:
+    """A cap after the mask would turn -inf into -cap, and hidden positions would count."""
+    torch.manual_seed(5)
+    sequences = random_sequences(random.Random(str(softcap)), 6, kv_heads=2)
+    pool = make_pool(2, block_tokens=8, num_blocks=100)
+    scores = {"scale": 0.7, "softcap": softcap}
+    q, out, _ = attend(pool, sequences, n_heads=4, window=window, **scores)
+    for row, sequence in enumerate(sequences):
+        wanted = naive(q[row], sequence, window, **scores)
+        torch.testing.assert_close(out[row].double(), wanted, atol=2e-5, rtol=2e-5)
+        assert not torch.allclose(
+            out[row].double(), naive(q[row], sequence, window), atol=1e-3
+        ) or (sequence.end == 1)
+
+
+def test_layers_of_a_group_lie_side_by_side_in_its_blocks() -> None:
+    """Layers 0 and 2 are full, 1 and 3 have a window: each reads its own table and place."""
+    torch.manual_seed(6)
+    n_tokens, window = 40, 9
+    groups = (
+        Group(Full(), (0, 2), 2, HEAD_DIM, "float32"),
+        Group(Sliding(window), (1, 3), 2, HEAD_DIM, "float32"),
+    )
+    pool = make_pool(2, block_tokens=8, num_blocks=12)
+    shape = dataclasses.replace(shape_of(pool, 4), groups=groups)
+    backend = TorchPaged(pool, shape)
+    steps = Steps(12, block_tokens=8, groups=2)
+    request = steps.request([0] * n_tokens)
+    plan = backend.plan(
+        step_inputs([steps.row(request)], block_tokens=8, device=pool.device).attention
+    )
+    parts = torch.randn(4, 2, n_tokens, 2, HEAD_DIM)
+    for layer, (k, v) in enumerate(parts):
+        backend.write(layer, k, v, plan)
+    for layer, (k, v) in enumerate(parts):
+        q = torch.randn(n_tokens, 4, HEAD_DIM)
+        wanted = naive(q, Sequence(k, v, 0, n_tokens, 0), window if layer % 2 else None)
+        out = backend.attend(layer, q, plan)
+        torch.testing.assert_close(out.double(), wanted, atol=2e-5, rtol=2e-5)
 
 
 def test_default_tile_sizes_match_the_reference() -> None:
@@ -220,7 +281,12 @@ def test_low_precision_pool_and_queries_keep_float32_sums() -> None:
     group = Group(Full(), (0,), 2, HEAD_DIM, "bfloat16")
     pool = KVPool(group, 40, block_tokens=16)
     shape = AttentionShape(
-        n_heads=4, kv_heads=2, head_dim=HEAD_DIM, block_tokens=16, dtype="bfloat16"
+        n_heads=4,
+        kv_heads=2,
+        head_dim=HEAD_DIM,
+        block_tokens=16,
+        dtype="bfloat16",
+        groups=(group,),
     )
     backend = TorchPaged(pool, shape)
     steps = Steps(40, block_tokens=16)
@@ -244,20 +310,23 @@ def test_a_table_with_nothing_where_the_window_reads_not() -> None:
         shape = shape_of(pool, 2, 9)
         backend = TorchPaged(pool, shape)
         inputs, _ = build(pool, [Sequence(k, v, start, 70, start)], seed=0)
-        inputs.attention.block_tables[0, : (start - 9 + 1) // 8] = 0
+        inputs.attention[0].block_tables[0, : (start - 9 + 1) // 8] = 0
         plan = backend.plan(inputs.attention)
         backend.write(0, k[start:], v[start:], plan)
         q = torch.randn(70 - start, 2, HEAD_DIM)
-        out = backend.attend(0, q, plan, window=9)
+        out = backend.attend(0, q, plan)
         expected = naive(q, Sequence(k, v, start, 70, start), 9)
         torch.testing.assert_close(out.double(), expected, atol=2e-5, rtol=2e-5)
 
 
 def test_selection_names_who_refused_and_why() -> None:
-    good = AttentionShape(n_heads=9, kv_heads=3, head_dim=64, block_tokens=16, dtype="float32")
+    groups = (Group(Full(), (0,), 3, 64, "float32"),)
+    good = AttentionShape(
+        n_heads=9, kv_heads=3, head_dim=64, block_tokens=16, dtype="float32", groups=groups
+    )
     taken = select("auto", good)
     assert (taken.name, dict(taken.refused)) == ("torch", {})
-    bad = AttentionShape(n_heads=9, kv_heads=2, head_dim=64, block_tokens=16, dtype="int8")
+    bad = dataclasses.replace(good, kv_heads=2, dtype="int8")
     with pytest.raises(ConfigError, match=r"torch: 9 query heads .* 2 KV heads, K and V in int8"):
         select("auto", bad)
     with pytest.raises(ConfigError, match="must be auto or one of torch; got 'flash'"):

@@ -12,7 +12,8 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from octavo.compute.gguf_source import halves_first, hf_name
+from octavo.compute.gguf_names import hf_name
+from octavo.compute.gguf_source import halves_first
 from octavo.compute.weights import expected_shapes, open_source
 from octavo.core.errors import ModelFileError
 from tests.checkpoints import gguf_name, interleave, tiny_llama, write_gguf
@@ -133,9 +134,9 @@ def test_rope_divisors_go_into_the_config(tmp_path: Path) -> None:
 def test_names_round_trip(tmp_path: Path) -> None:
     model = tiny_llama(tmp_path / "hf", tie=False, attention_bias=True, mlp_bias=True)
     for name, _ in model.named_parameters():
-        assert hf_name(gguf_name(name)) == name
+        assert hf_name(gguf_name(name), "llama") == name
     for odd in ("blk.00.attn_q.weight", "blk.0.ffn_gate_exps.weight", "x", "output.b.weight"):
-        assert hf_name(odd) == odd
+        assert hf_name(odd, "llama") == odd
 
 
 def write_edited(path: Path, model: Any, **edits: np.ndarray | None) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import subprocess
 import sys
 import threading
 import zipfile
@@ -273,12 +275,13 @@ def test_hub_ids_fetch_weights_and_texts_only(
 
     def snapshot(hub_id: str, **options: Any) -> str:
         calls.append({"hub_id": hub_id, **options})
+        (tmp_path / "config.json").write_text("{}")
         return str(tmp_path)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
     assert hub.resolve("owner/name", progress=NoProgress()) == tmp_path
     (call,) = calls
-    assert call.pop("hub_id") == "owner/name"
+    assert (call.pop("hub_id"), call.pop("revision")) == ("owner/name", None)
     wanted = {"config.json", "model.safetensors", "tokenizer.json", "chat_template.jinja"}
     wanted |= {"model-00001-of-00002.safetensors", "model.safetensors.index.json"}
     unwanted = {"pytorch_model.bin", "modeling_x.py", "onnx/model.safetensors", "model.onnx"}
@@ -292,6 +295,7 @@ def test_hub_ids_fetch_weights_and_texts_only(
     [
         ("GatedRepoError", "licence"),
         ("RepositoryNotFoundError", "no such model"),
+        ("RevisionNotFoundError", "no such branch, tag or commit"),
         ("LocalEntryNotFoundError", "not in its cache"),
         ("HfHubHTTPError", "did not answer"),
     ],
@@ -313,6 +317,100 @@ def test_hub_errors_say_what_to_try(
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
     with pytest.raises(ModelNotFound, match=message):
         hub.resolve("owner/name", progress=NoProgress())
+
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+RESOLVE_ALL = """
+import json, socket, sys
+from octavo.compute import hub
+from octavo.compute.progress import NoProgress
+from octavo.core.errors import ModelNotFound
+
+def asked(*_args, **_options):
+    raise SystemExit("the network was asked")
+
+socket.getaddrinfo = socket.socket.connect = asked
+for name in sys.argv[1:]:
+    try:
+        print(hub.resolve(name, progress=NoProgress()))
+    except ModelNotFound as error:
+        print(f"refused: {error}")
+"""
+
+
+@pytest.fixture
+def hub_cache(tmp_path: Path) -> Path:
+    """A cache as huggingface_hub lays it out: blobs, refs to commits, snapshots of links."""
+    repo = tmp_path / "hub" / "models--owner--name"
+    snapshot = repo / "snapshots" / COMMIT
+    for folder in (repo / "blobs", repo / "refs", snapshot):
+        folder.mkdir(parents=True)
+    (repo / "blobs" / "aa").write_text("{}")
+    (snapshot / "config.json").symlink_to("../../blobs/aa")
+    for ref in ("main", "v1"):
+        (repo / "refs" / ref).write_text(COMMIT)
+    partial = tmp_path / "hub" / "models--owner--partial"
+    (partial / "snapshots" / COMMIT).mkdir(parents=True)
+    (partial / "refs").mkdir()
+    (partial / "refs" / "main").write_text(COMMIT)
+    return tmp_path / "hub"
+
+
+def test_a_cached_snapshot_answers_offline(hub_cache: Path, tmp_path: Path) -> None:
+    answered = ["owner/name", "owner/name@v1", f"owner/name@{COMMIT}"]
+    refused = ["owner/name@v2", "owner/other", "owner/partial"]
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(hub_cache)}
+    environment["PYTHONPATH"] = str(Path(hub.__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, "-c", RESOLVE_ALL, *answered, *refused],
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=tmp_path,
+        timeout=60,
+        check=True,
+    )
+    lines = done.stdout.splitlines()
+    snapshot = hub_cache / "models--owner--name" / "snapshots" / COMMIT
+    assert lines[:3] == [str(snapshot)] * 3
+    assert "owner/name@v2: the hub did not answer" in lines[3]
+    assert "owner/other: the hub did not answer" in lines[4]
+    assert "owner/partial: its snapshot in the hub cache has no config.json" in lines[5]
+
+
+@pytest.mark.parametrize(
+    ("model", "asked"),
+    [
+        ("owner/name@main", ("owner/name", "main")),
+        ("owner/name@refs/pr/7", ("owner/name", "refs/pr/7")),
+        (f"o/n@{COMMIT}", ("o/n", COMMIT)),
+        ("owner/name@", None),
+        ("owner/name@../main", None),
+        ("owner/name@a@b", None),
+        ("owner/name@-x", None),
+        ("owner/name@v1.gguf", None),
+        ("owner/name@" + "x" * 200, None),
+    ],
+)
+def test_a_revision_is_passed_on_or_refused(
+    model: str, asked: tuple[str, str] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import huggingface_hub
+
+    calls: list[tuple[str, Any]] = []
+
+    def snapshot(hub_id: str, **options: Any) -> str:
+        calls.append((hub_id, options["revision"]))
+        return str(tmp_path)
+
+    (tmp_path / "config.json").write_text("{}")
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
+    if asked is None:
+        with pytest.raises(ModelNotFound, match="@revision"):
+            hub.resolve(model, progress=NoProgress())
+    else:
+        assert hub.resolve(model, progress=NoProgress()) == tmp_path
+    assert calls == ([asked] if asked else [])
 
 
 def test_one_plain_line_per_stage_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,7 +34,7 @@ def test_rows_are_flattened_in_order() -> None:
     assert inputs.tokens.tolist() == [102, 103, 104, 105, 106, 105]
     assert inputs.positions.tolist() == [2, 3, 4, 5, 6, 5]
     assert inputs.logit_rows.tolist() == [5]
-    attention = inputs.attention
+    (attention,) = inputs.attention
     assert attention.row_starts.tolist() == [0, 5, 6]
     assert attention.kv_tokens.tolist() == [7, 6]
     assert attention.block_tables.tolist() == [[7, 3], [5, 1]]
@@ -64,8 +64,27 @@ def test_what_is_stored_and_which_block_is_begun(
     steps = Steps(9, block_tokens=4)
     request = with_table(steps, 12, computed=start, blocks=[2, 3, 4])
     inputs = flatten([steps.row(request, end, write_from=write_from)])
-    assert inputs.attention.slots.tolist() == slots
+    assert inputs.attention[0].slots.tolist() == slots
     assert inputs.begun_blocks == begun
+
+
+def test_each_group_has_its_own_tables_and_slots() -> None:
+    """The first block of the second group has left its window; lengths are the same in both."""
+    steps = Steps(9, block_tokens=4, groups=2)
+    long = steps.request(range(100, 109), name="long")
+    short = steps.request(range(3), name="short")
+    for request, groups in ((long, ([7, 3, 2], [0, 1, 4])), (short, ([5], [6]))):
+        assert request.table is not None
+        request.table.groups = [array("i", blocks) for blocks in groups]
+    long.computed = 6
+    inputs = flatten([steps.row(long), steps.row(short)])
+    full, sliding = inputs.attention
+    assert full.block_tables.tolist() == [[7, 3, 2], [5, 0, 0]]
+    assert sliding.block_tables.tolist() == [[0, 1, 4], [6, 0, 0]]
+    assert full.slots.tolist() == [14, 15, 8, 20, 21, 22]
+    assert sliding.slots.tolist() == [6, 7, 16, 24, 25, 26]
+    assert full.kv_tokens.tolist() == sliding.kv_tokens.tolist() == [9, 3]
+    assert sorted(inputs.begun_blocks) == [2, 4, 5, 6]
 
 
 def test_storing_where_the_table_has_nothing_is_our_bug() -> None:

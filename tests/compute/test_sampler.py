@@ -204,7 +204,7 @@ def test_scores_are_of_the_untouched_distribution() -> None:
     logprobs = logits.double().log_softmax(-1)
     assert results[2].scores is None
     for row in (0, 1):
-        token, (scores,) = results[row].tokens[0], results[row].scores
+        token, (scores,) = results[row].tokens[0], results[row].scores.generated
         assert isinstance(scores, TokenScores)
         order = sorted(range(VOCAB), key=lambda i: (-float(logits[row, i]), i))
         assert scores.chosen[0] == pytest.approx(float(logprobs[row, token]), abs=1e-5)
@@ -213,7 +213,7 @@ def test_scores_are_of_the_untouched_distribution() -> None:
         for i, value in scores.top:
             assert value == pytest.approx(float(logprobs[row, i]), abs=1e-5)
     assert results[0].tokens[0] == 10
-    assert [i for i, _ in results[0].scores[0].top][:2] == [10, 20]
+    assert [i for i, _ in results[0].scores.generated[0].top][:2] == [10, 20]
 
 
 def test_likeliest_orders_equal_values_by_id() -> None:

@@ -15,6 +15,7 @@ from octavo.core.config import (
 )
 from octavo.core.errors import ConfigError
 from octavo.core.policies import MAX_LENGTH, PAGED
+from octavo.core.spec import Full, Group, KVSpec, Sliding
 
 MACHINE = Machine(native_bf16=False, available_bytes=1 << 30, threads=2)
 
@@ -82,18 +83,35 @@ def test_more_seats_than_budget_is_refused() -> None:
         resolve_numerics(config, MACHINE)
 
 
+def spec_of(block_bytes: int) -> KVSpec:
+    """One group of full layers with blocks of 16 tokens and that many bytes."""
+    return KVSpec((Group(Full(), (0,), 1, block_bytes // 128, "float32"),), 16)
+
+
 def test_the_pool_takes_half_of_what_is_left() -> None:
     config = EngineConfig.of("m", max_num_seqs=100)
-    sized = resolve_sizes(config, MACHINE, block_bytes=1 << 20, max_position=8192)
+    sized = resolve_sizes(config, MACHINE, spec=spec_of(1 << 20), max_position=8192)
     assert sized.cache.num_blocks == 512
     assert sized.model.max_model_len == 8192
 
 
 def test_the_pool_takes_no_more_than_all_requests_at_full_length() -> None:
     config = EngineConfig.of("m", max_num_seqs=2, max_model_len=100)
-    sized = resolve_sizes(config, MACHINE, block_bytes=1024, max_position=8192)
+    sized = resolve_sizes(config, MACHINE, spec=spec_of(1024), max_position=8192)
     assert sized.cache.num_blocks == 2 * 7
     assert sized.cache.kv_cache_memory_bytes == 14 * 1024
+
+
+@pytest.mark.parametrize(("allocator", "sliding_blocks"), [("paged", 8), ("max_length", 63)])
+def test_windows_make_the_largest_useful_pool_smaller(allocator: str, sliding_blocks: int) -> None:
+    """1,000 tokens: 63 full blocks, and under a window of 64 in steps of 48 seven, and one more.
+    A reserving allocator gives none of them back."""
+    full, sliding = (Group(kind, (0,), 1, 8, "float32") for kind in (Full(), Sliding(64)))
+    spec = KVSpec((full, sliding), 16)
+    options = {"max_num_seqs": 2, "max_model_len": 1000, "max_num_batched_tokens": 48}
+    config = EngineConfig.of("m", **options, allocator=allocator)
+    sized = resolve_sizes(config, MACHINE, spec=spec, max_position=8192)
+    assert sized.cache.num_blocks == 2 * (63 + sliding_blocks)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +124,7 @@ def test_the_pool_takes_no_more_than_all_requests_at_full_length() -> None:
 def test_sizes_that_cannot_be_are_refused(options: dict[str, Any], param: str) -> None:
     config = EngineConfig.of("m", **options)
     with pytest.raises(ConfigError) as caught:
-        resolve_sizes(config, MACHINE, block_bytes=1024, max_position=8192)
+        resolve_sizes(config, MACHINE, spec=spec_of(1024), max_position=8192)
     assert caught.value.param == param
 
 

@@ -85,8 +85,13 @@ def test_biases_and_explicit_head_dim() -> None:
     assert config.head_dim == config.rope.dim == 128
 
 
-def test_mistral_without_a_window() -> None:
-    assert from_hf(MISTRAL).family == "mistral"
+def test_mistral_with_and_without_a_window() -> None:
+    config = from_hf(MISTRAL)
+    assert (config.family, config.window, config.sliding_layers) == ("mistral", None, ())
+    absent = {k: v for k, v in MISTRAL.items() if k != "sliding_window"}
+    for raw, window in ((absent, 4096), ({**MISTRAL, "sliding_window": 64}, 64)):
+        config = from_hf(raw)
+        assert (config.window, config.sliding_layers) == (window, tuple(range(30)))
     assert from_hf({**MISTRAL, "head_dim": 96}).head_dim == 96
 
 
@@ -145,7 +150,10 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("rope_interleaved", {"rope_interleaved": True}, "False"),
     ("partial_rotary_factor", {"partial_rotary_factor": 0.5}, "1.0"),
     ("sliding_window", {"sliding_window": 4096}, "window"),
-    ("layer_types", {"layer_types": ["full_attention", "sliding_attention"]}, "full_attention"),
+    ("layer_types", {"layer_types": ["full_attention"] * 29}, "each of 30 layers"),
+    ("layer_types", {"layer_types": ["full_attention"] * 29 + ["sliding_attention"]}, "only hold"),
+    ("layer_types", {"layer_types": ["linear_attention"] * 30}, "it has 'linear_attention'"),
+    ("layer_types", {"layer_types": [None] * 30}, "only hold"),
     ("num_key_value_heads", {"num_key_value_heads": 2}, "must divide"),
     ("hidden_size", {"hidden_size": None}, "missing"),
     ("hidden_size", {"hidden_size": "576"}, "whole number"),
@@ -167,9 +175,13 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("eos_token_id", {"eos_token_id": 49152}, "token id"),
     ("eos_token_id", {"eos_token_id": [1, "2"]}, "token id"),
     ("rope_scaling", {"rope_scaling": [1]}, "object"),
-    ("type", {"rope_scaling": {"type": "linear", "factor": 2.0}}, "default, llama3"),
-    ("rope_type", {"rope_scaling": {**SCALING, "rope_type": "yarn"}}, "default, llama3"),
-    ("rope_type", {"rope_parameters": {**SCALING, "rope_type": "yarn"}}, "default, llama3"),
+    ("type", {"rope_scaling": {"type": "longrope", "factor": 2.0}}, "default, linear, dynamic"),
+    ("rope_type", {"rope_scaling": {**SCALING, "rope_type": "su"}}, "yarn, llama3, not 'su'"),
+    ("rope_type", {"rope_parameters": {**SCALING, "rope_type": "mrope"}}, "yarn, llama3"),
+    ("partial_rotary_factor", {"rope_scaling": {"partial_rotary_factor": 0.5}}, "1.0"),
+    ("full_attention", {"rope_parameters": {"full_attention": {}}}, "one rotary embedding"),
+    ("factor", {"rope_scaling": {"type": "linear"}}, "missing"),
+    ("beta_fast", {"rope_scaling": {"type": "yarn", "factor": 2, "beta_fast": 0.5}}, "above"),
     ("factor", {"rope_scaling": {**SCALING, "factor": None}}, "missing"),
     ("high_freq_factor", {"rope_scaling": {**SCALING, "high_freq_factor": 1.0}}, "above"),
 ]
@@ -183,11 +195,7 @@ def test_refusals_name_the_field(field: str, change: dict[str, Any], message: st
     assert field in caught.value.message
 
 
-def test_mistral_refusals() -> None:
-    absent = {k: v for k, v in MISTRAL.items() if k != "sliding_window"}
-    for config in (absent, {**MISTRAL, "sliding_window": 4096}):
-        with pytest.raises(ModelFileError, match="sliding_window"):
-            from_hf(config)
+def test_mistral_refuses_biases() -> None:
     with pytest.raises(ModelFileError, match="attention_bias"):
         from_hf({**MISTRAL, "attention_bias": True})
 

@@ -349,6 +349,25 @@ def test_prompt_scores_on_a_warm_cache_share_blocks_and_recompute_all() -> None:
     desk.assert_right(scored)
 
 
+@pytest.mark.parametrize("cached", [True, False])
+def test_each_prompt_position_is_scored_once_also_across_preemptions(cached: bool) -> None:
+    desk = Desk(12, budget=24, seqs=4)
+    scored = desk.add("s", range(100, 190), max_tokens=20, scored=0, priority=5, cached=cached)
+    asked: list[int] = []
+    while desk.scheduler.busy:
+        desk.step()
+        for row in desk.batches[-1].rows:
+            if row.request is scored:
+                asked += range(row.logits_from, min(row.end, scored.n_prompt))
+        if scored.receipt.preemptions < 2 and 0 < scored.computed < scored.n_prompt:
+            name = f"urgent {len(desk.batches)}"
+            desk.add(name, range(len(desk.batches), len(desk.batches) + 130), cached=cached)
+    assert scored.receipt.preemptions == 2
+    assert asked == list(range(90))
+    assert scored.restart(95) == 95  # once all are scored, nothing holds it back
+    desk.assert_right(scored)
+
+
 def test_sliding_group_gives_blocks_back_and_hits_by_its_window() -> None:
     desk = Desk(200, kinds=(Full(), Sliding(64)), budget=128)
     request = desk.add("a", range(640), max_tokens=2)

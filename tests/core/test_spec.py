@@ -40,6 +40,15 @@ def test_blocks_at_peak_counts_a_window_once() -> None:
     assert spec.blocks_at_peak(20, 32) == 2 + 2
 
 
+def test_the_widest_group_sets_the_bytes_of_a_block() -> None:
+    wide, narrow = (Group(Full(), layers, 2, 8, "float32") for layers in ((0, 1, 2), (3,)))
+    spec = KVSpec((narrow, wide), 16)
+    assert spec.widest is wide
+    assert spec.bytes_per_token == 4 * 128
+    assert spec.block_bytes == 16 * 3 * 128
+    assert spec.tokens_held(101) == 50 * 16
+
+
 def test_a_window_reads_itself_and_what_is_just_before() -> None:
     assert Sliding(1).first_live(10) == 10
     assert Sliding(4).first_live(10) == 7

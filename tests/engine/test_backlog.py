@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -97,6 +98,19 @@ def test_reads_and_writes_in_any_order_lose_nothing(seed: int) -> None:
             assert [chunk.finish_reason for chunk in own][-1] == "stop"
         assert [chunk.usage for chunk in chunks if chunk.usage is not None] == [USAGE]
         assert chunks[-1].usage == USAGE
+
+    asyncio.run(story())
+
+
+def test_what_was_told_of_the_prompt_outlives_later_chunks() -> None:
+    async def story() -> None:
+        backlog = Backlog()
+        told = (None, {5: TokenLogprob(-1.0, 1)})
+        backlog.put(replace(spoken(0, 7), prompt_logprobs=told))
+        backlog.put(spoken(0, 8))
+        backlog.put(spoken(0, 9, last=True, usage=USAGE))
+        (chunk,) = await asyncio.wait_for(taken(backlog), 10)
+        assert (chunk.token_ids, chunk.prompt_logprobs) == ((7, 8, 9), told)
 
     asyncio.run(story())
 

@@ -184,3 +184,36 @@ def test_cost_per_token_does_not_grow(tokenizers: dict[str, LibraryTokenizer]) -
     stream = TextStream(tokenizer, ("\n\nUser:", "aaaaaaab"))
     times = [seconds(stream) for _ in range(40)]
     assert sorted(times[-10:])[5] < 5 * sorted(times[:10])[5] + 1e-3
+
+
+@given(
+    text=st.text("abc", max_size=30),
+    stops=st.lists(st.text("abc", min_size=1, max_size=5), max_size=4).map(tuple),
+    cuts=st.lists(st.integers(0, 30)),
+)
+@settings(max_examples=150, deadline=None)
+def test_a_kept_stop_string_is_the_end_of_the_text(
+    text: str, stops: tuple[str, ...], cuts: list[int]
+) -> None:
+    finder = StopStrings(stops, keep=True)
+    edges = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
+    pieces = [finder.push(text[a:b]) for a, b in itertools.pairwise(edges)]
+    before, stop = first_stop(text, stops)
+    assert "".join(pieces) + finder.finish() == before + (stop or "")
+    assert finder.matched == stop
+
+
+@given(
+    passed=st.text("ab", max_size=6),
+    text=st.text("ab", max_size=12),
+    stops=st.lists(st.text("ab", min_size=1, max_size=3), max_size=3).map(tuple),
+)
+@settings(max_examples=150, deadline=None)
+def test_no_stop_string_begins_in_text_that_is_passed_by(
+    passed: str, text: str, stops: tuple[str, ...]
+) -> None:
+    finder = StopStrings(stops)
+    pieces = [*map(finder.pass_by, passed), *map(finder.push, text), finder.finish()]
+    before, stop = first_stop(text, stops)
+    assert "".join(pieces) == passed + before
+    assert finder.matched == stop

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import random
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizers import Tokenizer, pre_tokenizers
+from tokenizers import Regex, Tokenizer, pre_tokenizers
 
 from octavo.core.errors import ModelFileError
 from octavo.core.gguf_header import read_header
 from octavo.engine.detokenize import TextStream
-from octavo.engine.gguf_tokenizer import PRE_TOKENIZERS, from_metadata
+from octavo.engine.gguf_byte_level import PRE_TOKENIZERS, byte_level_bpe
+from octavo.engine.gguf_tokenizer import from_metadata
+from octavo.engine.gguf_vocab import Vocabulary
 from octavo.engine.hf_tokenizer import from_folder
 from octavo.engine.tokenizer import LibraryTokenizer
 
@@ -73,6 +76,13 @@ def test_equal_to_the_folder_it_was_made_from(
         ("llama-bpe", "7123", ["712", "3"]),
         ("gpt-2", "a  7", ["a", " ", " 7"]),
         ("smollm", "a  7", ["a", "  ", "7"]),
+        ("command-r", "a  7", ["a", "  ", "7"]),
+        ("command-r", "\u0041\u030a", ["\u00c5"]),
+        ("dbrx", "7123", ["712", "3"]),
+        ("tekken", "7123", ["7", "1", "2", "3"]),
+        ("tekken", "aL'LL", ["a", "L", "'LL"]),
+        ("gpt-4o", "7123", ["712", "3"]),
+        ("gpt-4o", "aL'LL", ["a", "L", "'LL"]),
         ("qwen2", "a  7", ["a", " ", " ", "7"]),
         ("gpt-2", "A'LL", ["A", "'", "LL"]),
         ("llama-bpe", "A'LL", ["A", "'LL"]),
@@ -98,6 +108,60 @@ def test_each_pre_tokenizer_cuts_words_its_own_way(
         }
     )
     assert words(tokenizer, text) == expected
+
+
+TRICKY = "aA1 \n\r\t'sSllRE/.,_-!?éÉß漢字かなแั\u0301\u0308ǅʰª²½٣Ⅷ👍🏽\u200d\u00a0\u3000<|>"
+
+
+def cuts(parts: Any, text: str) -> list[str]:
+    return [part for part, _ in parts.pre_tokenize_str(text)]
+
+
+@pytest.mark.parametrize("name", [name for name, pre in PRE_TOKENIZERS.items() if pre.split])
+def test_words_are_cut_as_transformers_cuts_them_for_this_name(name: str) -> None:
+    from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
+
+    ours, theirs = (
+        pre_tokenizers.Split(Regex(split), behavior="isolated")
+        for split in (PRE_TOKENIZERS[name].split, GGUF_PRE_TOKENIZER_SPLITS[name])
+    )
+    drawn = random.Random(name)
+    for _ in range(2000):
+        text = "".join(drawn.choices(TRICKY, k=drawn.randint(1, 24)))
+        assert cuts(ours, text) == cuts(theirs, text)
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("command-r", "CohereTokenizer"),
+        ("qwen2", "Qwen2Tokenizer"),
+        ("qwen35", "Qwen3_5Tokenizer"),
+        ("phi-2", "CodeGenTokenizer"),
+        ("gpt-2", "GPT2Tokenizer"),
+    ],
+)
+def test_text_is_prepared_as_the_source_tokenizer_does(name: str, source: str) -> None:
+    """Normalisation and cutting together, by the class that transformers has for the model."""
+    import transformers
+
+    theirs = getattr(transformers, source)().backend_tokenizer
+    vocabulary = Vocabulary(
+        {
+            "tokenizer.ggml.tokens": [*sorted(pre_tokenizers.ByteLevel.alphabet()), "aa"],
+            "tokenizer.ggml.token_type": [NORMAL] * 257,
+            "tokenizer.ggml.merges": ["a a"],
+        }
+    )
+    ours = byte_level_bpe(vocabulary, PRE_TOKENIZERS[name])
+    drawn = random.Random(name)
+    for _ in range(1000):
+        text = "".join(drawn.choices(TRICKY, k=drawn.randint(1, 24)))
+        prepared = [
+            cuts(t.pre_tokenizer, t.normalizer.normalize_str(text) if t.normalizer else text)
+            for t in (ours, theirs)
+        ]
+        assert prepared[0] == prepared[1]
 
 
 def test_llama_takes_a_whole_word_without_merges(metadata: dict[str, Any]) -> None:
@@ -139,15 +203,15 @@ def test_every_end_of_generation_counts(folders: dict[str, Path]) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("model", "llama", "'gpt2'"),
+        ("model", "t5", "'gpt2'.*'llama'"),
         ("model", None, "not supported"),
-        ("pre", "tekken", "known: smollm"),
+        ("pre", "deepseek-v3", "known: smollm"),
         ("pre", 7, "not supported"),
         ("tokens", None, "missing"),
         ("tokens", [], "missing"),
         ("tokens", ["a", 1], "entry 1"),
         ("tokens", ["a" * 5000], "entry 0"),
-        ("tokens", ["a", "a"], "token_type"),
+        ("tokens", ["a", "a"], "twice"),
         ("token_type", [1, 1], "one entry for each"),
         ("token_type", None, "one entry for each"),
         ("merges", None, "missing"),

@@ -213,3 +213,59 @@ def test_a_tokenizer_file_is_read_without_transformers(folders: dict[str, Path])
         "sys.exit(any(name in sys.modules for name in ('transformers', 'torch')))"
     )
     subprocess.run([sys.executable, "-c", script, str(folders["byte_level"])], check=True)
+
+
+@pytest.mark.parametrize(
+    ("templates", "chosen"),
+    [
+        ([{"name": "tool_use", "template": "T"}, {"name": "default", "template": "D"}], "D"),
+        ([{"name": "tool_use", "template": "T"}], None),
+        ([], None),
+        ([7, {"name": ["x"], "template": "X"}, {"name": "default", "template": "D"}], "D"),
+        ("S", "S"),
+    ],
+)
+def test_of_several_chat_templates_the_default_counts(
+    templates: Any, chosen: str | None, folders: dict[str, Path], tmp_path: Path
+) -> None:
+    folder = shutil.copytree(folders["byte_level"], tmp_path / "m")
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    config["chat_template"] = templates
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    assert from_folder(folder).chat_template == chosen
+    (folder / "chat_template.jinja").write_text("J")
+    assert from_folder(folder).chat_template == "J"
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"chat_template": [{"name": "default", "template": 7}]},
+        {"chat_template": {"default": "D"}},
+        {"bos_token": "\ud800"},
+        {"added_tokens_decoder": {"9": {"content": "\udfff"}}},
+    ],
+)
+def test_a_damaged_tokenizer_config_is_refused(
+    config: dict[str, Any], folders: dict[str, Path], tmp_path: Path
+) -> None:
+    folder = shutil.copytree(folders["byte_level"], tmp_path / "m")
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelFileError, match=r"tokenizer_config\.json"):
+        from_folder(folder)
+
+
+def test_odd_entries_of_added_tokens_are_no_tokens(
+    folders: dict[str, Path], tmp_path: Path
+) -> None:
+    folder = shutil.copytree(folders["byte_level"], tmp_path / "m")
+    odd = {"9" * 5000: {"content": "<x>"}, "3": "text", "x": {"content": "<y>"}, "4": None}
+    (folder / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": odd}))
+    assert not {"<x>", "<y>", "text"} & set(from_folder(folder).named_specials.values())
+
+
+def test_a_folder_in_a_files_place_is_refused(folders: dict[str, Path], tmp_path: Path) -> None:
+    folder = shutil.copytree(folders["byte_level"], tmp_path / "m")
+    (folder / "chat_template.jinja").mkdir()
+    with pytest.raises(ModelFileError, match=r"chat_template\.jinja cannot be read"):
+        from_folder(folder)

@@ -54,6 +54,18 @@ def test_params_are_within_bounds_or_refused_by_name(values: dict[str, Any]) -> 
     assert params.early_stopping in (False, True, "never")
     assert params.max_tokens is None or params.max_tokens >= 1
     assert params.logprobs is None or 0 <= params.logprobs <= validate.MAX_LOGPROBS
+    for value in (params.presence_penalty, params.frequency_penalty):
+        assert -2 <= value <= 2
+    assert 0.01 <= params.repetition_penalty <= 100
+    for token, value in (params.logit_bias or {}).items():
+        assert 0 <= token < VOCAB
+        assert -100 <= value <= 100
+    assert params.allowed_token_ids is None or params.allowed_token_ids
+    assert all(0 <= each < VOCAB for each in params.allowed_token_ids or ())
+    assert isinstance(params.bad_words, tuple)
+    assert all(params.bad_words)
+    assert 0 <= params.min_tokens <= (params.max_tokens or 1 << 31)
+    assert params.prompt_logprobs is None or 0 <= params.prompt_logprobs <= validate.MAX_LOGPROBS
     assert isinstance(params.stop, tuple)
     assert all(params.stop)
     assert isinstance(params.stop_token_ids, tuple)

@@ -74,9 +74,15 @@ def test_fields_reach_the_engine(served: Served) -> None:
         store=False,
         service_tier="auto",
         tools=[],
-        logit_bias={},
-        presence_penalty=0,
+        logit_bias={"7": -100, "8": 2.5},
+        presence_penalty=0.5,
+        frequency_penalty=-2,
         extra_body={
+            "repetition_penalty": 1.2,
+            "allowed_token_ids": [4, 5],
+            "bad_words": ["bad"],
+            "min_tokens": 3,
+            "include_stop_str_in_output": True,
             "top_k": 5,
             "min_p": 0.1,
             "stop_token_ids": [9],
@@ -95,6 +101,10 @@ def test_fields_reach_the_engine(served: Served) -> None:
     assert (params.stop, params.max_tokens) == (("END",), 7)
     assert (params.top_k, params.min_p, params.stop_token_ids) == (5, 0.1, (9,))
     assert params.ignore_eos
+    assert (params.presence_penalty, params.frequency_penalty) == (0.5, -2)
+    assert (params.repetition_penalty, params.logit_bias) == (1.2, {7: -100, 8: 2.5})
+    assert (params.allowed_token_ids, params.bad_words) == ([4, 5], ("bad",))
+    assert (params.min_tokens, params.include_stop_str_in_output) == (3, True)
     assert (request.priority, request.salt) == (-2, "s")
 
 

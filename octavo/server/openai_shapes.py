@@ -1,0 +1,163 @@
+"""What differs between OpenAI's two APIs in an answer: its objects. Knows no HTTP and no engine."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any, Protocol
+
+from octavo.engine.types import Chunk, PromptLogprobs
+from octavo.server.echo import Echo, echoed
+from octavo.server.logprobs import (
+    Position,
+    TokenBytes,
+    begun_chars,
+    chat_logprobs,
+    completion_logprobs,
+    prompt_entries,
+)
+from octavo.server.openai import Job
+from octavo.server.streams import Part, Streams
+
+
+class Tally:
+    """One choice as it grows."""
+
+    __slots__ = ("finish_reason", "logprobs", "prompt_logprobs", "texts")
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.logprobs: list[Position] = []
+        self.prompt_logprobs: PromptLogprobs | None = None
+        self.finish_reason: str | None = None
+
+    def add(self, chunk: Chunk) -> None:
+        self.texts.append(chunk.text)
+        self.logprobs.extend(chunk.logprobs or ())
+        self.prompt_logprobs = chunk.prompt_logprobs or self.prompt_logprobs
+        self.finish_reason = chunk.finish_reason or self.finish_reason
+
+
+class Shape(Protocol):
+    """Chunks in, JSON objects out. `index` numbers the choices of all prompts."""
+
+    prefix: str
+    whole_object: str
+    event_object: str
+
+    def parts(self, streams: Streams) -> AsyncGenerator[Part, None]: ...
+    def opening(self, index: int) -> dict[str, Any] | None: ...
+    def delta(self, index: int, chunk: Chunk) -> dict[str, Any]: ...
+    def answer(self, tallies: Sequence[Tally]) -> dict[str, Any]: ...
+
+
+class ChatShape:
+    """chat.completion and chat.completion.chunk."""
+
+    prefix = "chatcmpl"
+    whole_object = "chat.completion"
+    event_object = "chat.completion.chunk"
+
+    def __init__(self, job: Job, token_bytes: TokenBytes) -> None:
+        self._job = job
+        self._token_bytes = token_bytes
+
+    def parts(self, streams: Streams) -> AsyncGenerator[Part, None]:
+        return streams.parts()
+
+    def opening(self, index: int) -> dict[str, Any]:
+        """The first event of a choice tells the role."""
+        delta = {"role": "assistant", "content": "", "refusal": None}
+        return {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
+
+    def delta(self, index: int, chunk: Chunk) -> dict[str, Any]:
+        delta = {"content": chunk.text} if chunk.text else {}
+        return {
+            "index": index,
+            "delta": delta,
+            "logprobs": self._logprobs(chunk.logprobs),
+            "finish_reason": chunk.finish_reason,
+        }
+
+    def answer(self, tallies: Sequence[Tally]) -> dict[str, Any]:
+        answer: dict[str, Any] = {
+            "choices": [self._choice(index, tally) for index, tally in enumerate(tallies)]
+        }
+        scores, count = tallies[0].prompt_logprobs, self._job.prompt_logprobs
+        if count is not None and scores is not None:
+            answer["prompt_logprobs"] = prompt_entries(scores, count, self._token_bytes)
+        return answer
+
+    def _choice(self, index: int, tally: Tally) -> dict[str, Any]:
+        message = {"role": "assistant", "content": "".join(tally.texts), "refusal": None}
+        return {
+            "index": index,
+            "message": message,
+            "logprobs": self._logprobs(tally.logprobs),
+            "finish_reason": tally.finish_reason,
+        }
+
+    def _logprobs(self, positions: tuple[Position, ...] | list[Position] | None) -> Any:
+        if self._job.top_logprobs is None or not positions:
+            return None
+        return chat_logprobs(positions, self._job.top_logprobs, self._token_bytes)
+
+
+class CompletionShape:
+    """text_completion, whole and in events. Remembers each choice's length for the offsets."""
+
+    prefix = "cmpl"
+    whole_object = "text_completion"
+    event_object = "text_completion"
+
+    def __init__(self, job: Job, token_bytes: TokenBytes) -> None:
+        self._job = job
+        self._token_bytes = token_bytes
+        self._offsets: dict[int, int] = {}
+
+    def parts(self, streams: Streams) -> AsyncGenerator[Part, None]:
+        """All chunks, after their prompts if these are to be echoed."""
+        job = self._job
+        if not job.echo:
+            return streams.parts()
+        echoes = [
+            Echo.of(request.prompt, token_ids, self._token_bytes)
+            for request, token_ids in zip(job.requests, streams.prompts, strict=True)
+        ]
+        for number, echo in enumerate(echoes):
+            unspoken = echo.unspoken_chars(self._token_bytes)
+            for index in range(number * job.n, (number + 1) * job.n):
+                self._offsets[index] = -unspoken
+        return echoed(streams.parts(), echoes, top_logprobs=job.top_logprobs)
+
+    def opening(self, index: int) -> None:
+        del index
+
+    def delta(self, index: int, chunk: Chunk) -> dict[str, Any]:
+        return self._entry(index, chunk.text, chunk.logprobs, chunk.finish_reason)
+
+    def answer(self, tallies: Sequence[Tally]) -> dict[str, Any]:
+        choices = []
+        for index, tally in enumerate(tallies):
+            text = "".join(tally.texts)
+            choice = self._entry(index, text, tally.logprobs, tally.finish_reason)
+            scores = tallies[index - index % self._job.n].prompt_logprobs
+            count = self._job.prompt_logprobs
+            if count is not None and scores is not None:
+                choice["prompt_logprobs"] = prompt_entries(scores, count, self._token_bytes)
+            choices.append(choice)
+        return {"choices": choices}
+
+    def _entry(
+        self,
+        index: int,
+        text: str,
+        positions: tuple[Position, ...] | list[Position] | None,
+        finish_reason: str | None,
+    ) -> dict[str, Any]:
+        logprobs = None
+        if self._job.top_logprobs is not None and positions:
+            start = self._offsets.get(index, 0)
+            logprobs = completion_logprobs(positions, self._token_bytes, offset_chars=start)
+            told = (begun_chars(self._token_bytes(next(iter(each)))) for each in positions)
+            self._offsets[index] = start + sum(told)
+        return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": finish_reason}

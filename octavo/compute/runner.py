@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from octavo.compute.attention import AttentionBackend
+from octavo.compute.beam_candidates import with_candidates
 from octavo.compute.decoder import Decoder
 from octavo.compute.inputs import step_inputs
 from octavo.compute.kv_pool import KVPool
@@ -70,7 +71,8 @@ class ModelRunner:
         if self._observer is not None:
             self._observer(sampling, logits)
         shaped = self._shaper.shape(sampling, logits)
-        results = iter(sample(logits, [_draw(pick) for pick in chosen], shaped=shaped))
+        sampled = sample(logits, [_draw(pick) for pick in chosen], shaped=shaped)
+        results = iter(with_candidates(sampling, logits, sampled))
         return [agreed(row, results) if row.samples else RowResult() for row in rows]
 
     def _forward(

@@ -2,11 +2,12 @@
 
 Read it in this order: `keys` and `spec` (what a block is), `pool`, `table`, `claims` and `pins`
 (who holds it), `match`, `publisher` and `cache` (how it is shared), `request`, `receipt` and
-`roster` (who asks), `batch` and `policies`, `planner` (who goes next), `scheduler` (what comes of
-it), `loop` (the heartbeat).
+`roster` (who asks), `beams` (one who asks for many), `batch` and `policies`, `planner` (who goes
+next), `scheduler` (what comes of it), `loop` (the heartbeat).
 """
 
 from octavo.core.batch import Batch, Delta, Row, RowResult, Runner, StepResult
+from octavo.core.beams import BeamGroup, BeamRules, Hypothesis
 from octavo.core.cache import KVCache, Refusal
 from octavo.core.keys import GivenChain, TokenChain, block_keys, root
 from octavo.core.loop import Loop
@@ -18,11 +19,14 @@ from octavo.core.spec import Full, Group, KVSpec, Sliding
 
 __all__ = [
     "Batch",
+    "BeamGroup",
+    "BeamRules",
     "Delta",
     "Finish",
     "Full",
     "GivenChain",
     "Group",
+    "Hypothesis",
     "KVCache",
     "KVSpec",
     "Limits",

@@ -56,7 +56,11 @@ class Batch(NamedTuple):
 
 
 class RowResult(NamedTuple):
-    """What a row yielded. `scores` is opaque to the core; `error` ends this request alone."""
+    """What a row yielded. `scores` is opaque to the core; `error` ends this request alone.
+
+    A beam's row yields no tokens: its `scores` are (token, log-probability), the likeliest first
+    and the lower token of equal ones, `BeamGroup.n_candidates` of them where there are so many.
+    """
 
     tokens: Sequence[int] = ()
     drafts: tuple[int, ...] = ()
@@ -71,7 +75,10 @@ class StepResult(NamedTuple):
 
 
 class Delta(NamedTuple):
-    """What a step changed for one request: the tokens out, and how it ended if it did."""
+    """What a step changed for one request: the tokens out, and how it ended if it did.
+
+    A beam search has one, its leader's at the end, whose `scores` are the hypotheses, best first.
+    """
 
     request: Request
     tokens: Sequence[int]

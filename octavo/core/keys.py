@@ -50,6 +50,9 @@ class Chain(Protocol):
     def extend(self, tokens: Sequence[int]) -> None:
         """Add keys for the blocks that have become full in `tokens` (the whole sequence)."""
 
+    def copy(self) -> Chain:
+        """A chain that starts with the same keys and grows apart from this one."""
+
 
 class TokenChain:
     """Keys computed from token ids, once and incrementally."""
@@ -70,6 +73,11 @@ class TokenChain:
             parent = block_key(parent, tokens[start : start + block])
             keys.append(parent)
 
+    def copy(self) -> TokenChain:
+        twin = TokenChain(self.root, self._block)
+        twin.keys.extend(self.keys)
+        return twin
+
 
 class GivenChain:
     """Keys known beforehand (a trace's block ids): the tokens are placeholders.
@@ -89,3 +97,6 @@ class GivenChain:
 
     def extend(self, tokens: Sequence[int]) -> None:
         del tokens
+
+    def copy(self) -> GivenChain:
+        return self  # its keys never change

@@ -32,6 +32,7 @@ class _Pass:
     admitting: bool = True
     planned: int = 0
     looked_at: int = 0
+    kept_seats: int = 0  # for preempted beams, which want them when their siblings are done
     hit_blocks: int = 0
     owed_blocks: int | None = None  # what running requests still miss; None: count again
 
@@ -53,10 +54,21 @@ class Planner:
         self._totals = totals
 
     def plan(self, now: float) -> list[Row]:
-        """The rows of the next step."""
+        """The rows of the next step.
+
+        Beams that only wait for their siblings must not keep these, or anyone, from running: when
+        nobody could be planned beside them, they give up their blocks, the last in rank first.
+        """
+        while True:
+            step = self._pass(now)
+            if step.rows or not self._idle_gives_way(step, None):
+                return step.rows
+
+    def _pass(self, now: float) -> _Pass:
         running = self._roster.running
         step = _Pass(
-            left_tokens=self._budget - len(running),  # one token is set aside for each running one
+            # One token is set aside for each running one that has something to compute.
+            left_tokens=self._budget - sum(each.reported is None for each in running),
             seats=self._roster.seats_left,
             latecomers_only=bool(running) and not self._policies.continuous,
             now=now,
@@ -71,7 +83,7 @@ class Planner:
             elif head is not None:
                 self._consider(step, head)
             else:
-                return step.rows
+                return step
 
     def leave(self, request: Request, now: float) -> None:
         """Take blocks, claims and seat from a request."""
@@ -83,17 +95,26 @@ class Planner:
     def _head(self, step: _Pass) -> Request | None:
         """The best waiting request to consider. A static batch still takes in those who parked."""
         waiting = self._roster.waiting
-        if step.latecomers_only:
-            while step.looked_at < len(waiting) and waiting[step.looked_at].wait is None:
-                step.looked_at += 1
+        while step.looked_at < len(waiting) and not self._may_enter(step, waiting[step.looked_at]):
+            step.kept_seats += waiting[step.looked_at].reported is not None
+            step.looked_at += 1
         if step.admitting and step.looked_at < len(waiting):
             return waiting[step.looked_at]
         return None
+
+    def _may_enter(self, step: _Pass, request: Request) -> bool:
+        """A beam that has reported computes nothing; one that was born late is of its batch."""
+        if request.reported is not None:
+            return False
+        return not step.latecomers_only or request.wait is not None or request.rank[2] > 0
 
     # -- running requests -------------------------------------------------------------------------
 
     def _advance(self, step: _Pass, request: Request) -> None:
         """Plan a running request: one token, and of the rest of the budget what it can use."""
+        if request.reported is not None:
+            step.planned += 1
+            return
         n = 1
         if request.behind > 1:
             room = max(0, request.max_total - len(request.tokens) - 1)
@@ -114,10 +135,14 @@ class Planner:
         step.rows.append(self._row(request, n, step.now))
 
     def _make_room(self, step: _Pass, request: Request) -> bool:
-        """Preempt the last in rank; if that is `request` alone, the oldest pin yields."""
+        """Preempt the last in rank. If that is `request`, a sibling that only waits gives way; if
+        that is `request` alone, the oldest pin yields."""
         running = self._roster.running
         if running[-1] is not request:
             self._preempt(step)
+            step.admitting = False
+            return True
+        if self._idle_gives_way(step, request):
             step.admitting = False
             return True
         if len(running) > 1:
@@ -140,14 +165,34 @@ class Planner:
         drafts = request.drafts[: max(0, end - known)]
         return Row(request, request.seat, start, end, table.stored, logits_from, drafts, samples)
 
-    def _preempt(self, step: _Pass) -> None:
+    def _idle_gives_way(self, step: _Pass, sibling: Request | None) -> bool:
+        """Preempt the last in rank of the beams that only wait: of `sibling`'s group, or of all.
+
+        It has no row in this step, so none is undone.
+        """
+        if sibling is not None and sibling.beams is None:
+            return False
+        running = self._roster.running
+        for at in range(len(running) - 1, -1, -1):
+            each = running[at]
+            if each.reported is None or (sibling is not None and each.beams is not sibling.beams):
+                continue
+            if at < step.planned:
+                step.planned -= 1
+            if sibling is not None and each.rank < sibling.rank:
+                step.looked_at += 1  # it joins those who wait before `sibling`'s place among them
+            self._preempt(step, at)
+            return True
+        return False
+
+    def _preempt(self, step: _Pass, at: int = -1) -> None:
         """Take everything from the last in rank; it computes again what the cache loses."""
-        victim = self._roster.running.pop()
+        victim = self._roster.running.pop(at)
         self._totals.preemptions += 1
         victim.receipt.preemptions += 1
         self.leave(victim, step.now)
         self._roster.queue(victim)
-        step.left_tokens += 1
+        step.left_tokens += victim.reported is None
         step.seats += 1
         step.owed_blocks = None
 
@@ -170,6 +215,8 @@ class Planner:
                 return
             if self._worth_preempting(step, request, found):
                 self._preempt(step)
+            elif self._worth_a_sibling(step, n) and self._idle_gives_way(step, request):
+                continue
             elif self._roster.running or not self._cache.unpin_oldest():
                 step.admitting = False
                 return
@@ -179,9 +226,13 @@ class Planner:
         step.seats -= 1
         step.looked_at += 1
 
+    def _seats(self, step: _Pass, request: Request) -> int:
+        """Seats for `request`. A beam may take what is kept for its siblings, nobody else."""
+        return step.seats - (step.kept_seats if request.rank[2] == 0 else 0)
+
     def _fits_now(self, step: _Pass, request: Request, match: Match) -> bool:
         """Room for all known tokens beside what the running ones still need for theirs."""
-        if step.seats <= 0 or step.hit_blocks > HIT_BLOCKS_PER_STEP:
+        if self._seats(step, request) <= 0 or step.hit_blocks > HIT_BLOCKS_PER_STEP:
             return False
         if step.owed_blocks is None:
             step.owed_blocks = sum(map(self._cache.owed, self._roster.running))
@@ -194,13 +245,18 @@ class Planner:
         victims = [each for each in running[step.planned :] if each.priority > request.priority]
         if not victims or step.hit_blocks > HIT_BLOCKS_PER_STEP:
             return False
-        left_tokens, seats = step.left_tokens + len(victims), step.seats + len(victims)
+        left_tokens = step.left_tokens + sum(each.reported is None for each in victims)
+        seats = self._seats(step, request) + len(victims)
         if seats <= 0 or not self._policies.chunk(len(request.tokens) - match.restart, left_tokens):
             return False
         staying = running[: len(running) - len(victims)]
         cost = self._cache.cost(request, match, len(request.tokens))
         needed = cost + sum(map(self._cache.owed, staying))
         return needed <= self._cache.pool.available + self._cache.freed_by(victims)
+
+    def _worth_a_sibling(self, step: _Pass, n: int) -> bool:
+        """Whether blocks or seats are what is missing, so that it helps to have more of them."""
+        return n > 0 and step.hit_blocks <= HIT_BLOCKS_PER_STEP
 
     def _admit(self, step: _Pass, request: Request, match: Match, n: int) -> None:
         refusal = self._cache.admit(request, match, n)
@@ -222,6 +278,6 @@ class Planner:
 
     def _count_query(self, request: Request, n_hit: int) -> None:
         """Once per request. A fork asks nothing of the index, so it is not counted."""
-        if request.chain.root is not None and request.source is None:
+        if request.chain.root is not None and request.source is None and request.rank[2] == 0:
             self._totals.prefix_query_tokens += request.n_prompt
             self._totals.prefix_hit_tokens += n_hit

@@ -27,6 +27,14 @@ class Receipt:
     shared_blocks, copied_blocks   taken over shared, or copied at a fork, in all admissions
     tokens, stored, blocks, slots  held at the end
     block_seconds            blocks held over time; a shared block counts fully for each holder
+
+    The receipt of a beam search is its leader's, whose prompt account is the group's; recomputed,
+    preemptions, shared_blocks, copied_blocks and block_seconds are sums over all its beams.
+
+    beam_unshared_blocks     the most blocks that the tables of all its beams would take at the end
+                             of a step if each had blocks of its own: their number times the blocks
+                             of one sequence; 0 without beams
+    beam_blocks              the blocks that they took in that step: a shared one counts once
     """
 
     read: int = 0
@@ -44,6 +52,8 @@ class Receipt:
     blocks: int = 0
     peak_blocks: int = 0
     slots: int = 0
+    beam_blocks: int = 0
+    beam_unshared_blocks: int = 0
     block_seconds: float = 0.0
     queued_at: float = 0.0
     admitted_at: float | None = None
@@ -139,6 +149,14 @@ class Receipt:
     def _settle(self, n_counted: int) -> None:
         self.unkept = n_counted - self.read - self.written
         self._kept.clear()
+
+    def absorb(self, other: Receipt) -> None:
+        """Add what another beam of the same group did and held. It has been closed."""
+        self.recomputed += other.recomputed
+        self.preemptions += other.preemptions
+        self.shared_blocks += other.shared_blocks
+        self.copied_blocks += other.copied_blocks
+        self.block_seconds += other.block_seconds
 
     def hold(self, blocks: int, now: float) -> None:
         """From `now` on the request holds `blocks`; a shared block counts fully for each holder."""

@@ -8,11 +8,14 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from octavo.core.keys import Chain, Key, TokenChain
 from octavo.core.receipt import Receipt
 from octavo.core.table import BlockTable
+
+if TYPE_CHECKING:
+    from octavo.core.beams import BeamGroup
 
 UNBOUNDED = 1 << 60
 
@@ -24,6 +27,7 @@ class Finish(enum.StrEnum):
     LENGTH = "length"
     ABORT = "abort"
     ERROR = "error"
+    PRUNED = "pruned"  # a beam that others beat: never the end of an answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +48,13 @@ class PinWish:
 
 
 class Request:
-    """One sequence being generated. `rank` orders all work: (priority, arrival), lower first.
+    """One sequence being generated. `rank` orders all work, lower first: (priority, arrival,
+    birth), where birth tells the beams of one group apart and is 0 for every other request.
 
     `source` and `fork_at`: start as a fork of another request once it has stored `fork_at` tokens
-    (n > 1). `scored` is the first position whose prompt log-probability is still owed.
+    (n > 1, beams). `scored` is the first position whose prompt log-probability is still owed.
+    `beams` is the group of a beam; `reported` are the candidates that it has computed for its next
+    token: while they are set, it has nothing to do but wait for its siblings.
 
     How far it is, in tokens; always computed <= stored <= len(tokens):
 
@@ -61,6 +68,7 @@ class Request:
     """
 
     __slots__ = (
+        "beams",
         "chain",
         "choice",
         "computed",
@@ -76,6 +84,7 @@ class Request:
         "priority",
         "rank",
         "receipt",
+        "reported",
         "sampling",
         "scored",
         "seat",
@@ -112,7 +121,7 @@ class Request:
         self.chain.extend(self.tokens)
         self.sampling = sampling
         self.priority = priority
-        self.rank: tuple[int, int] = (priority, 0)
+        self.rank: tuple[int, int, int] = (priority, 0, 0)
         self.owner = owner
         self.choice = choice
         self.source = source
@@ -126,6 +135,8 @@ class Request:
         self.wait: Key | Request | None = None
         self.waited_from: int | None = None  # what could be hit when it began to wait
         self.drafts: tuple[int, ...] = ()
+        self.beams: BeamGroup | None = None
+        self.reported: Any = None
         self.receipt = Receipt()
         self.finish: Finish | None = None
 

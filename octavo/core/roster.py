@@ -7,7 +7,7 @@ from bisect import insort
 from octavo.core.request import Request
 
 
-def rank(request: Request) -> tuple[int, int]:
+def rank(request: Request) -> tuple[int, int, int]:
     return request.rank
 
 

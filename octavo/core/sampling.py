@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +33,9 @@ class SamplingParams:
     logprobs     per generated token, this many likeliest tokens and the chosen one; None for none.
     prompt_logprobs  the same of each prompt token but the first.
     n            number of choices, forked at the end of one prefill.
+    beam_width   search with this many beams; the choices are then the n best answers.
+    length_penalty  with beams, answers rank by log-probability / generated tokens ** this.
+    early_stopping  with beams, when the search may end: see `beams.BeamRules`.
     """
 
     temperature: float = 1.0
@@ -54,6 +58,9 @@ class SamplingParams:
     logprobs: int | None = None
     prompt_logprobs: int | None = None
     n: int = 1
+    beam_width: int | None = None
+    length_penalty: float = 1.0
+    early_stopping: bool | Literal["never"] = False
 
     @property
     def penalises(self) -> bool:

@@ -7,8 +7,10 @@ no text and no clock.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from octavo.core.batch import Batch, Delta, Drafter, Row, RowResult, StepResult
+from octavo.core.beams import BeamGroup
 from octavo.core.cache import KVCache, Refusal
 from octavo.core.planner import Planner
 from octavo.core.policies import Policies
@@ -58,9 +60,9 @@ class Scheduler:
         refusal = self._refusal(request)
         if refusal is not None:
             return refusal
-        request.rank = (request.priority, self._arrivals)
+        request.rank = (request.priority, self._arrivals, 0)
         self._arrivals += 1
-        self.totals.sequences += 1
+        self.totals.sequences += 1 if request.beams is None else request.beams.rules.n
         request.receipt.queued_at = now
         self._roster.queue(request)
         return None
@@ -83,8 +85,14 @@ class Scheduler:
         return self.cache.fits(request)
 
     def end(self, request: Request, finish: Finish, now: float) -> None:
-        """End a request from outside, between two steps: what it has computed is committed."""
-        if request.finish is None:
+        """End a request from outside, between two steps: what it has computed is committed.
+
+        A beam search ends as a whole, by its leader.
+        """
+        if request.beams is not None:
+            if not request.beams.over:
+                self._end_group(request.beams, finish, None, now)
+        elif request.finish is None:
             self._roster.remove(request)
             self._close(request, finish, now)
 
@@ -111,19 +119,26 @@ class Scheduler:
             self._step_done()
         deltas: list[Delta] = []
         ended = False
+        groups: dict[BeamGroup, None] = {}  # in the order of their rows
         for row, row_result in zip(batch.rows, result.rows, strict=True):
+            if row.request.beams is not None:
+                self._take_beam(row, row_result, now)
+                groups[row.request.beams] = None
+                continue
             delta = self._take(row, row_result, now)
             if delta is not None:
                 deltas.append(delta)
                 ended = ended or delta.finish is not None
         if ended:
             self._roster.drop_finished()
-        return deltas
+        return deltas + [delta for group in groups for delta in self._turn(group, now)]
 
     def fail(self, reason: str, now: float) -> list[Delta]:
         """A whole step failed: end what was running, keep what waits, publish nothing."""
         self._step_done()
         deltas = []
+        groups = dict.fromkeys(each.beams for each in self.running if each.beams is not None)
+        deltas += [self._end_group(group, Finish.ERROR, reason, now) for group in groups]
         for request in self.running:
             self._close(request, Finish.ERROR, now)
             deltas.append(Delta(request, (), reason, Finish.ERROR))
@@ -151,7 +166,9 @@ class Scheduler:
             self.totals.generated_tokens += len(tokens)
             if row.drafts:
                 self._judge(row, n_accepted=len(result.tokens) - 1)
-        end = min(row.end, len(request.tokens) - 1) if row.samples else row.end
+        end = row.end
+        if row.samples and request.beams is None:
+            end = min(row.end, len(request.tokens) - 1)
         self.totals.computed_tokens += end - row.start
         request.receipt.take_work(row.start, end)
         request.computed = end
@@ -200,6 +217,60 @@ class Scheduler:
             elif self.cache.pin(wish.name, request, n_tokens, wish.ttl_seconds):
                 request.receipt.take_pin(n_tokens, wish.ttl_seconds)
         request.pins = tuple(left)
+
+    # -- beams ----------------------------------------------------------------------------------
+
+    def _take_beam(self, row: Row, result: RowResult, now: float) -> None:
+        """A beam samples nothing: it reports candidates, and waits until its siblings have too."""
+        request = row.request
+        group = request.beams
+        assert group is not None
+        if result.error is not None:
+            group.error = result.error
+            return
+        self._take(row, result, now)
+        if row.samples:
+            assert result.scores is not None, "the runner gave a beam no candidates"
+            request.reported = result.scores
+            if request.receipt.first_token_at is None:
+                request.receipt.take_first_token(request.n_prompt, now)
+
+    def _turn(self, group: BeamGroup, now: float) -> list[Delta]:
+        """After a step with rows of `group`: go on to the next length if all have reported."""
+        if group.error is not None:
+            return [self._end_group(group, Finish.ERROR, group.error, now)]
+        group.count_blocks()
+        if not group.ready:
+            return []
+        ended, born = group.advance()
+        for request in ended:
+            self._end_beam(request, Finish.PRUNED, now)
+        for request in born:
+            request.receipt.queued_at = now
+            self._roster.queue(request)
+        if not group.over:
+            return []
+        answer = group.answer
+        self.totals.generated_tokens += sum(len(each.tokens) for each in answer)
+        return [self._end_group(group, answer[0].finish, answer, now)]
+
+    def _end_group(self, group: BeamGroup, finish: Finish, scores: Any, now: float) -> Delta:
+        """End what lives of a group. Its one delta is its leader's; `scores` is its answer."""
+        for request in group.dissolve():
+            self._end_beam(request, finish, now)
+        leader = group.leader
+        leader.finish = finish  # also if it was beaten long before
+        leader.receipt.finished_at = now
+        return Delta(leader, (), scores, finish)
+
+    def _end_beam(self, request: Request, finish: Finish, now: float) -> None:
+        self._roster.remove(request)
+        self._close(request, finish, now)
+        request.reported = None
+        assert request.beams is not None
+        leader = request.beams.leader
+        if request is not leader:
+            leader.receipt.absorb(request.receipt)
 
     def check(self) -> None:
         """Assert the invariants at rest. For tests and debugging."""

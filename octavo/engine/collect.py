@@ -26,6 +26,7 @@ class Collector:
             choice.stop_reason = chunk.stop_reason
             choice.receipt = chunk.receipt
             choice.error = chunk.error
+            choice.cumulative_logprob = chunk.cumulative_logprob
 
     def output(self, session: Session) -> Output:
         prepared = session.prepared

@@ -150,7 +150,7 @@ class Engine:
         root = None
         if self._namespace is not None:
             root = keys.root(self._namespace, salt=prepared.salt.encode())
-        return Session(
+        session = Session(
             f"req-{next(self._ids)}",
             prepared,
             tokenizer=self.tokenizer,
@@ -158,6 +158,9 @@ class Engine:
             block_tokens=self.cache.block_tokens,
             emit=lambda chunk: self._pass_on(chunk, emit),
         )
+        if prepared.beams is not None:
+            session.search(prepared.beams)
+        return session
 
     def _pass_on(self, chunk: Chunk, emit: Emit) -> None:
         """Every choice ends with exactly one chunk that says so: here it leaves the count."""
@@ -168,6 +171,8 @@ class Engine:
 
     def _enter(self, session: Session, scheduler: Scheduler, now: float) -> None:
         for request in session.requests:
+            if request.beams is not None and request is not request.beams.leader:
+                continue
             refusal = scheduler.add(request, now)
             assert refusal is None, "what was accepted is refused"
 
@@ -191,8 +196,21 @@ class Engine:
 
     def _deliver(self, delta: Delta) -> None:
         session = self._sessions[delta.request.owner]
-        self._tell(session, delta.request, partial(self._take, session, delta))
+        if delta.request.beams is None:
+            self._tell(session, delta.request, partial(self._take, session, delta))
+        else:
+            self._deliver_answers(session, delta)
         self._forget(session)
+
+    def _deliver_answers(self, session: Session, delta: Delta) -> None:
+        """A beam search is over: its answers, or its error for each of them."""
+        if delta.finish is Finish.ERROR:
+            for request in session.requests:
+                end = partial(session.end, request, Finish.ERROR, error=str(delta.scores))
+                self._tell(session, request, end)
+            return
+        for request, found in zip(session.requests, delta.scores, strict=True):
+            self._tell(session, request, partial(session.take_answer, request, found))
 
     def _take(self, session: Session, delta: Delta) -> None:
         request = delta.request

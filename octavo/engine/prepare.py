@@ -9,9 +9,11 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from octavo.core.beams import BeamRules
 from octavo.core.errors import RequestError, Unsupported
 from octavo.core.request import Limits
 from octavo.core.sampling import SamplingParams
+from octavo.engine.beam_bounds import beam_rules, check_beams
 from octavo.engine.chat import ChatFormat
 from octavo.engine.tokenizer import Tokenizer
 from octavo.engine.types import GenerateRequest
@@ -39,6 +41,7 @@ class Prepared:
     limits: Limits
     priority: int
     salt: str
+    beams: BeamRules | None = None  # the rules of a beam search, if the choices are its answers
 
 
 class Preparer:
@@ -59,6 +62,7 @@ class Preparer:
     def prepare(self, request: GenerateRequest) -> Prepared:
         """Raises RequestError naming the field that is wrong."""
         params = checked_params(request.params, vocab_size=self._vocab_size)
+        check_beams(params, vocab_size=self._vocab_size)
         check_order(request.priority, request.salt)
         tokens = self._tokens(request)
         check_length(len(tokens), max_model_len=self._max_model_len)
@@ -71,8 +75,10 @@ class Preparer:
             max_tokens=min(room, params.max_tokens or room),
             stop_ids=stop_ids if params.ignore_eos else stop_ids | self._eos,
         )
+        beams = beam_rules(params)
         params = replace(
             params,
+            temperature=params.temperature if beams is None else 0.0,  # beams draw nothing
             seed=secrets.randbits(63) if params.seed is None else params.seed,
             bad_words=self._bad_sequences(params.bad_words),
         )
@@ -85,6 +91,7 @@ class Preparer:
             limits=limits,
             priority=request.priority,
             salt=request.salt,
+            beams=beams,
         )
 
     def _bad_sequences(self, words: Sequence[str | Sequence[int]]) -> tuple[tuple[int, ...], ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from octavo.core.beams import BeamGroup, BeamRules, Hypothesis
 from octavo.core.keys import Key, TokenChain
 from octavo.core.receipt import Receipt
 from octavo.core.request import UNBOUNDED, Finish, Request
@@ -77,6 +78,27 @@ class Session:
     def requests(self) -> list[Request]:
         """The core's requests, the leader first."""
         return [choice.request for choice in self._choices]
+
+    def search(self, rules: BeamRules) -> None:
+        """Make the choices the answers of one beam search. Before anything has run.
+
+        The leader is the search; the other requests never run: each stands for one more answer.
+        """
+        leader, *others = self.requests
+        group = BeamGroup(leader, rules)
+        for other in others:
+            other.beams = group
+            other.source = None
+            other.receipt = leader.receipt
+
+    def take_answer(self, request: Request, found: Hypothesis) -> None:
+        """Emit an answer of the search, whole."""
+        choice = self._choices[request.choice]
+        n_taken, text = _read(choice, found.tokens)
+        assert n_taken == len(found.tokens)
+        choice.n_tokens = n_taken
+        last = Chunk(request.choice, text, found.tokens, cumulative_logprob=found.logprob)
+        self.end(request, found.finish, last=last)
 
     @property
     def ended(self) -> bool:

@@ -52,6 +52,9 @@ class Usage:
 class Chunk:
     """What one step added to one choice. `text` is whole characters, never part of a stop string.
 
+    `cumulative_logprob`: of all tokens of a beam search's answer, its stop token included; None for
+    what was sampled.
+
     The last chunk of a choice has `finish_reason`; the last chunk of the request also has `usage`.
     `stop_reason` is the caller's stop string or stop token id that ended it; None for any other
     end. `error` is set when finish_reason is "error". `logprobs`: per token of this chunk, id to
@@ -65,6 +68,7 @@ class Chunk:
     logprobs: tuple[dict[int, TokenLogprob], ...] | None = None
     finish_reason: str | None = None
     stop_reason: str | int | None = None
+    cumulative_logprob: float | None = None
     usage: Usage | None = None
     receipt: Receipt | None = None
     error: str | None = None
@@ -80,6 +84,7 @@ class Completion:
     token_ids: list[int]
     finish_reason: str | None
     stop_reason: str | int | None = None
+    cumulative_logprob: float | None = None
     logprobs: list[dict[int, TokenLogprob]] | None = None
     receipt: Receipt | None = None
     error: str | None = None
@@ -87,7 +92,10 @@ class Completion:
 
 @dataclass(slots=True)
 class Output:
-    """One request, whole. `receipt` is the leading choice's, which prefilled the prompt."""
+    """One request, whole. `receipt` is the leading choice's, which prefilled the prompt.
+
+    A beam search's choices are its answers, best first; they share one receipt.
+    """
 
     id: str
     prompt: str | None

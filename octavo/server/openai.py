@@ -150,6 +150,9 @@ def sampling(wire: Generation, *, max_tokens: int | None, logprobs: int | None) 
         logprobs=logprobs,
         prompt_logprobs=prompt_logprobs(wire, logprobs),
         n=wire.n or 1,
+        beam_width=wire.beams,
+        length_penalty=1.0 if wire.length_penalty is None else wire.length_penalty,
+        early_stopping=wire.early_stopping or False,
     )
 
 

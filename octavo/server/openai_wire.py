@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal, NoReturn, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from octavo.core.beams import MAX_WIDTH
+from octavo.engine.beam_bounds import MAX_LENGTH_PENALTY
 from octavo.engine.validate import (
     MAX_LOGPROBS,
     MAX_N,
@@ -90,6 +92,12 @@ class Generation(BaseModel):
     prompt_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
     priority: Annotated[int, Field(ge=PRIORITIES[0], le=PRIORITIES[-1])] | None = None
     cache_salt: Annotated[str, Field(min_length=1, max_length=MAX_SALT_CHARACTERS)] | None = None
+    use_beam_search: bool | None = None
+    beam_width: Annotated[int, Field(ge=1, le=MAX_WIDTH)] | None = None
+    length_penalty: (
+        Annotated[float, Field(ge=-MAX_LENGTH_PENALTY, le=MAX_LENGTH_PENALTY)] | None
+    ) = None
+    early_stopping: bool | Literal["never"] | None = None
     # No-ops here by their own definition: labels, and routing among machines we do not have.
     user: Annotated[str, Field(max_length=MAX_TEXT)] | None = None
     metadata: dict[str, str] | None = None
@@ -98,8 +106,6 @@ class Generation(BaseModel):
     service_tier: Literal["auto", "default"] | None = None
     store: Off = None
     # Known and not served.
-    length_penalty: Annotated[Any, neutral(1)] = None
-    use_beam_search: Off = None
     skip_special_tokens: Annotated[Any, neutral(True)] = None
     spaces_between_special_tokens: Annotated[Any, neutral(True)] = None
     truncate_prompt_tokens: Absent = None
@@ -122,6 +128,17 @@ class Generation(BaseModel):
         if self.prompt_logprobs is not None and self.stream:
             conflict("'prompt_logprobs' are told in whole answers only.", "prompt_logprobs")
         return self
+
+    @model_validator(mode="after")
+    def check_beams(self) -> Self:
+        if self.beam_width is not None and self.use_beam_search is False:
+            conflict("'beam_width' needs 'use_beam_search': true.", "beam_width")
+        return self
+
+    @property
+    def beams(self) -> int | None:
+        """Width of the search that is asked for; without one of its own as wide as its answers."""
+        return (self.n or 1) if self.use_beam_search and not self.beam_width else self.beam_width
 
 
 class ChatMessage(BaseModel):

@@ -25,6 +25,12 @@ def next_token(tag: Tag, vocab: int) -> int:
     return hash((tag, -7)) % vocab
 
 
+def candidates(tag: Tag, vocab: int) -> list[tuple[int, float]]:
+    """All tokens with made-up log-probabilities, best first. Many are equal, and sums are exact."""
+    scores = [(token, -(hash((tag, token, -9)) % 12 + 1) / 8) for token in range(vocab)]
+    return sorted(scores, key=lambda each: (-each[1], each[0]))
+
+
 def reference(
     root: Key | None, prompt: Sequence[int], n: int, vocab: int, stop: frozenset[int] = frozenset()
 ) -> list[int]:
@@ -49,7 +55,7 @@ class LedgerRunner:
         self.rows_log: list[list[tuple[str, int, int, tuple[int, ...]]]] = []
         self.first_live = [kind.first_live for kind in cache.kinds]
         self._slots: dict[int, list[tuple[int, Tag] | None]] = {}
-        self._tags: dict[int, list[Tag]] = {}
+        self._tags: dict[Request, list[Tag]] = {}
 
     def run(self, batch: Batch) -> StepResult:
         block = self.cache.block_tokens
@@ -79,7 +85,7 @@ class LedgerRunner:
         return tags
 
     def _confirmed_tags(self, request: Request, upto: int) -> list[Tag]:
-        tags = self._tags.setdefault(id(request), [first_tag(request.chain.root)])
+        tags = self._tags.setdefault(request, [first_tag(request.chain.root)])
         for token in request.tokens[len(tags) - 1 : upto]:
             tags.append(extend_tag(tags[-1], token))
         return tags
@@ -111,6 +117,9 @@ class LedgerRunner:
         """Accepts drafts up to the first wrong one, as greedy speculation does."""
         if not row.samples:
             return RowResult()
+        if row.request.beams is not None:
+            count = row.request.beams.n_candidates
+            return RowResult(scores=candidates(tags[row.end], self.vocab)[:count])
         new: list[int] = []
         for i in range(row.end - len(row.drafts), row.end + 1):
             new.append(next_token(tags[i], self.vocab))

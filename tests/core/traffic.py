@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
+from octavo.core.beams import BeamGroup, BeamRules, Hypothesis
 from octavo.core.cache import KVCache
 from octavo.core.events import Removed, Stored
 from octavo.core.keys import Key, TokenChain
@@ -13,10 +14,16 @@ from octavo.core.request import UNBOUNDED, Finish, Limits, PinWish, Request
 from octavo.core.scheduler import Scheduler
 from octavo.core.spec import Full, Group, Kind, KVSpec, Sliding
 from tests.core.ledger import LedgerRunner, reference
+from tests.core.plain_beams import plain_search
 
 VOCAB = 6
 STOP = frozenset([5])
 ROOTS = (b"r" * 32, b"s" * 32)
+
+
+def _ended(request: Request) -> bool:
+    """A leader that its heirs beat is not the end of its search."""
+    return request.finish is not None if request.beams is None else request.beams.over
 
 
 def spec_of(kinds: tuple[Kind, ...], block_tokens: int) -> KVSpec:
@@ -26,13 +33,14 @@ def spec_of(kinds: tuple[Kind, ...], block_tokens: int) -> KVSpec:
 
 @dataclass
 class Traffic:
-    """One seeded run. `uncached`: share of requests without a root."""
+    """One seeded run. `uncached`: share of requests without a root; `beams`: of beam searches."""
 
     seed: int
     n_requests: int = 60
     policies: Policies = field(default_factory=Policies)
     uncached: float = 0.1
     sliding: bool = True
+    beams: float = 0.0
 
     def __post_init__(self) -> None:
         rnd = self.rnd = random.Random(self.seed)
@@ -62,7 +70,8 @@ class Traffic:
         self.prefixes = [[rnd.randrange(3) for _ in range(rnd.randrange(1, 30))] for _ in range(4)]
         self.live: list[Request] = []
         self.finished: list[Request] = []
-        self.made = self.refused = self.now = self.idle_steps = 0
+        self.made = self.refused = self.now = self.idle_steps = self.searches = 0
+        self.answers: dict[Request, tuple[Hypothesis, ...]] = {}
 
     def run(self) -> Traffic:
         while self.made < self.n_requests or self.live:
@@ -83,6 +92,9 @@ class Traffic:
         root = None if rnd.random() < self.uncached else rnd.choice(ROOTS)
         limits = Limits(rnd.randrange(1, 20), STOP if rnd.random() < 0.2 else frozenset())
         priority = rnd.choice([0, 0, 0, 1])
+        if self.beams and rnd.random() < self.beams:
+            self._arrive_with_beams(prompt, TokenChain(root, self.block), limits, priority)
+            return
         leader: Request | None = None
         for choice in range(rnd.choice([1, 1, 1, 3])):
             request = Request(
@@ -103,6 +115,27 @@ class Traffic:
             leader = leader or request
             self.live.append(request)
 
+    def _arrive_with_beams(
+        self, prompt: list[int], chain: TokenChain, limits: Limits, priority: int
+    ) -> None:
+        rnd = self.rnd
+        leader = Request(f"{self.made}", prompt, limits=limits, chain=chain, priority=priority)
+        width = rnd.choice([1, 2, 3, 5, 8])
+        BeamGroup(
+            leader,
+            BeamRules(
+                width=width,
+                n=rnd.randrange(1, width + 1),
+                length_penalty=rnd.choice([1.0, 0.0, 2.0, -1.0]),
+                early_stopping=rnd.choice([False, True, "never"]),
+            ),
+        )
+        self.made += 1
+        if self.scheduler.add(leader, self.now) is not None:
+            self.refused += 1
+            return
+        self.live.append(leader)
+
     def _pins(self, root: Key | None, n_prompt: int) -> tuple[PinWish, ...]:
         rnd = self.rnd
         if root is None or n_prompt < self.block or rnd.random() >= 0.1:
@@ -118,6 +151,8 @@ class Traffic:
         for request in self.live:
             if rnd.random() < 0.004:
                 self.scheduler.end(request, Finish.ABORT, self.now)
+            elif request.beams is not None:
+                continue
             elif request.table is not None and request.behind == 1 and rnd.random() < 0.3:
                 drafts = reference(request.chain.root, request.tokens, rnd.randrange(5), VOCAB)
                 request.drafts = tuple(d if rnd.random() < 0.8 else (d + 1) % VOCAB for d in drafts)
@@ -126,7 +161,9 @@ class Traffic:
         batch = self.scheduler.schedule(self.now)
         assert sum(row.end - row.start for row in batch.rows) <= self.budget
         assert len(self.scheduler.running) <= self.seqs
-        self.scheduler.update(batch, self.runner.run(batch), self.now + 0.5)
+        for delta in self.scheduler.update(batch, self.runner.run(batch), self.now + 0.5):
+            if delta.request.beams is not None:
+                self.answers[delta.request] = delta.scores
         self.scheduler.check()
         self.now += 1
         stuck = not batch.rows and (self.scheduler.running or self.scheduler.waiting)
@@ -134,7 +171,7 @@ class Traffic:
         assert self.idle_steps < 3, "livelock"
 
     def _settle(self) -> None:
-        for request in [r for r in self.live if r.finish is not None]:
+        for request in [r for r in self.live if _ended(r)]:
             self.live.remove(request)
             self.finished.append(request)
             if request.finish is Finish.ABORT:
@@ -142,7 +179,15 @@ class Traffic:
             prompt, answer = request.tokens[: request.n_prompt], request.tokens[request.n_prompt :]
             room = request.max_total - request.n_prompt
             stop = request.limits.stop_ids
-            assert answer == reference(request.chain.root, prompt, room, VOCAB, stop)
+            root = request.chain.root
+            if request.beams is None:
+                assert answer == reference(root, prompt, room, VOCAB, stop)
+            else:
+                self.searches += 1
+                best = plain_search(
+                    root, prompt, rules=request.beams.rules, room=room, stop=stop, vocab=VOCAB
+                )
+                assert list(self.answers.pop(request)) == best
             receipt = request.receipt
             assert receipt.read + receipt.written + receipt.unkept == request.n_prompt
             assert receipt.unkept >= 0

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from octavo.core.errors import PromptTooLong, RequestError
 from octavo.core.sampling import SamplingParams
 from octavo.engine import validate
+from octavo.engine.beam_bounds import check_beams
 
 VOCAB = 100
 NAMES = [field.name for field in fields(SamplingParams)]
@@ -36,6 +37,7 @@ def test_params_are_within_bounds_or_refused_by_name(values: dict[str, Any]) -> 
     params = SamplingParams()
     try:
         params = validate.checked_params(SamplingParams(**values), vocab_size=VOCAB)
+        check_beams(params, vocab_size=VOCAB)
     except RequestError as error:
         refusal = error
     if refusal is not None:
@@ -47,6 +49,9 @@ def test_params_are_within_bounds_or_refused_by_name(values: dict[str, Any]) -> 
     assert 0 <= params.min_p <= 1
     assert 0 <= params.top_k <= 1 << 31
     assert 1 <= params.n <= validate.MAX_N
+    assert params.beam_width is None or params.n <= params.beam_width <= 64
+    assert -10 <= params.length_penalty <= 10
+    assert params.early_stopping in (False, True, "never")
     assert params.max_tokens is None or params.max_tokens >= 1
     assert params.logprobs is None or 0 <= params.logprobs <= validate.MAX_LOGPROBS
     for value in (params.presence_penalty, params.frequency_penalty):

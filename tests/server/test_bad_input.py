@@ -109,6 +109,9 @@ CHAT_ROWS: list[tuple[dict[str, Any], str, str | None]] = [
     ({"include_stop_str_in_output": 1}, "invalid_type", "include_stop_str_in_output"),
     ({"priority": 2**40}, "integer_above_max_value", "priority"),
     ({"cache_salt": ""}, "string_below_min_length", "cache_salt"),
+    ({"beam_width": 65}, "integer_above_max_value", "beam_width"),
+    ({"beam_width": 2, "use_beam_search": False}, "conflicting_parameters", "beam_width"),
+    ({"length_penalty": 11.0}, "decimal_above_max_value", "length_penalty"),
     ({"temprature": 1}, "unknown_parameter", "temprature"),
 ]
 UNSUPPORTED: list[tuple[str, Any]] = [
@@ -125,7 +128,6 @@ UNSUPPORTED: list[tuple[str, Any]] = [
     ("chat_template", "{{ messages }}"),
     ("chat_template_kwargs", {"tokenize": False}),
     ("continue_final_message", True),
-    ("use_beam_search", True),
     ("structured_outputs", {"regex": "a"}),
 ]
 COMPLETION_ROWS: list[tuple[dict[str, Any], str, str | None]] = [

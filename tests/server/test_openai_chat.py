@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import openai
+import pytest
 
 from octavo.engine.types import Chunk
 from tests.server.conftest import Served
@@ -32,6 +33,28 @@ def test_whole_answer(served: Served) -> None:
     assert answer.usage.total_tokens == 7
     assert answer.usage.prompt_tokens_details is not None
     assert answer.usage.prompt_tokens_details.cached_tokens == 4
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ({}, (None, 1.0, False)),
+        ({"length_penalty": 1}, (None, 1.0, False)),
+        ({"use_beam_search": False}, (None, 1.0, False)),
+        ({"use_beam_search": True}, (2, 1.0, False)),
+        ({"use_beam_search": True, "beam_width": 8, "length_penalty": 0.5}, (8, 0.5, False)),
+        ({"beam_width": 8, "early_stopping": True}, (8, 1.0, True)),
+        ({"beam_width": 8, "early_stopping": "never"}, (8, 1.0, "never")),
+    ],
+    ids=str,
+)
+def test_beam_search_is_asked_for_as_elsewhere_or_by_its_width(
+    served: Served, body: dict[str, Any], expected: tuple[Any, ...]
+) -> None:
+    served.client.chat.completions.create(model=MODEL, messages=HI, n=2, extra_body=body)
+    params = served.engine.requests[0].params
+    assert (params.beam_width, params.length_penalty, params.early_stopping) == expected
+    assert params.n == 2
 
 
 def test_fields_reach_the_engine(served: Served) -> None:

@@ -20,7 +20,7 @@ def usable_threads() -> int:
     """Cores in this process's affinity mask, at most its cgroup's CPU quota rounded up."""
     try:
         cores = len(os.sched_getaffinity(0))
-    except AttributeError:  # not Linux
+    except (AttributeError, OSError):  # not Linux, or a sandbox that refuses the call
         cores = os.cpu_count() or 1
     quota = _cpu_quota()
     return max(1, min(cores, math.ceil(quota)) if quota else cores)
@@ -33,12 +33,11 @@ def available_bytes() -> int:
 
 def _cpu_quota() -> float | None:
     """CPUs' worth of time that the tightest limit grants, if there is one."""
-    quotas = [quota for folder in _own_groups() if (quota := _quota_v2(folder)) is not None]
-    if quotas:
-        return min(quotas)
-    quota = _number(_CGROUP / "cpu/cpu.cfs_quota_us")
-    period = _number(_CGROUP / "cpu/cpu.cfs_period_us")
-    return quota / period if quota and period else None
+    quotas = [
+        *map(_quota_v2, _groups(_CGROUP, "")),
+        *map(_quota_v1, _groups(_CGROUP / "cpu", "cpu")),
+    ]
+    return min((quota for quota in quotas if quota is not None), default=None)
 
 
 def _quota_v2(folder: Path) -> float | None:
@@ -49,14 +48,25 @@ def _quota_v2(folder: Path) -> float | None:
     return quota / period if quota and period else None
 
 
-def _own_groups() -> list[Path]:
-    """Version 2: this process's group and those around it. In a container the root is its own."""
+def _quota_v1(folder: Path) -> float | None:
+    quota = _number(folder / "cpu.cfs_quota_us")
+    period = _number(folder / "cpu.cfs_period_us")
+    return quota / period if quota and period else None
+
+
+def _groups(root: Path, controller: str) -> list[Path]:
+    """Under `root`, this process's group and those around it. `controller` "" is version 2.
+
+    In a container `root` itself is its own group, and the path outside may still be what is named.
+    """
     own = PurePosixPath("/")
     for line in _read(_MEMBERSHIP).splitlines():
-        if line.startswith("0::/") and ".." not in line:
-            own = PurePosixPath(line.removeprefix("0::"))
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if controller in controllers.split(",") and path.startswith("/") and ".." not in path:
+            own = PurePosixPath(path)
     parts = own.parts[1:]
-    return [_CGROUP.joinpath(*parts[:n]) for n in range(len(parts) + 1)]
+    return [root.joinpath(*parts[:n]) for n in range(len(parts) + 1)]
 
 
 def _system_available_bytes() -> int:
@@ -72,9 +82,12 @@ def _system_available_bytes() -> int:
 
 def _cgroup_left_bytes() -> int:
     """The least that a limit leaves, without the file cache that the kernel would give back."""
-    left = [_left_bytes(folder, "memory.max", "memory.current") for folder in _own_groups()]
-    v1 = _left_bytes(_CGROUP / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes")
-    return min(*left, v1)
+    v2 = [_left_bytes(each, "memory.max", "memory.current") for each in _groups(_CGROUP, "")]
+    v1 = [
+        _left_bytes(each, "memory.limit_in_bytes", "memory.usage_in_bytes")
+        for each in _groups(_CGROUP / "memory", "memory")
+    ]
+    return min(*v2, *v1)
 
 
 def _left_bytes(folder: Path, limit_file: str, use_file: str) -> int:

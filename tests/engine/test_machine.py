@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -61,6 +63,51 @@ def test_a_group_and_those_around_it_all_count(write: Write) -> None:
     write("cgroup/system.slice/octavo.service/memory.current", f"{GIB}\n")
     assert machine.usable_threads() == 3
     assert machine.available_bytes() == 3 * GIB
+
+
+def test_a_version_1_group_and_those_around_it_all_count(write: Write) -> None:
+    write("membership", "5:memory:/system.slice/octavo.service\n4:cpu,cpuacct:/a/b\n1:name=x:/c\n")
+    write("cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n")
+    write("cgroup/memory/memory.usage_in_bytes", f"{9 * GIB}\n")
+    write("cgroup/memory/system.slice/octavo.service/memory.limit_in_bytes", f"{4 * GIB}\n")
+    write("cgroup/memory/system.slice/octavo.service/memory.usage_in_bytes", f"{GIB}\n")
+    write("cgroup/cpu/a/cpu.cfs_quota_us", "300000\n")
+    write("cgroup/cpu/a/cpu.cfs_period_us", "100000\n")
+    assert machine.usable_threads() == 3
+    assert machine.available_bytes() == 3 * GIB
+
+
+def test_a_container_whose_path_is_that_of_its_host_keeps_its_own_limit(write: Write) -> None:
+    write("membership", "5:memory:/docker/0123\n0::/docker/0123\n")
+    write("cgroup/memory/memory.limit_in_bytes", f"{4 * GIB}\n")
+    write("cgroup/memory/memory.usage_in_bytes", f"{GIB}\n")
+    assert machine.available_bytes() == 3 * GIB
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no affinity on this system")
+def test_a_process_bound_to_one_core_uses_one() -> None:
+    source = (
+        "import os\n"
+        "os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])\n"
+        "from octavo.engine.machine import usable_threads\n"
+        "print(usable_threads())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, timeout=60
+    )
+    assert (done.stdout, done.returncode) == ("1\n", 0), done.stderr
+
+
+def test_a_sandbox_that_refuses_the_affinity_call_leaves_the_count(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(pid: int) -> set[int]:
+        raise PermissionError(pid)
+
+    monkeypatch.setattr(os, "sched_getaffinity", refuses, raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 6)
+    write("cgroup/cpu.max", "400000 100000\n")
+    assert machine.usable_threads() == 4
 
 
 @pytest.mark.parametrize("membership", ["0::/../other\n", "1:cpu:/x\n", "0::\n", "nonsense"])

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from octavo.core.sampling import SamplingParams
+from octavo.engine.types import GenerateRequest
 from tests.checkpoints import tiny_llama
 from tests.engine.tiny import GREEDY, Desk, assert_same, prompt
 
@@ -88,6 +89,71 @@ def test_a_warm_prompt_and_its_extension_answer_as_cold(folder: Path, n_tokens: 
     desk.run()
     assert session.receipt.read == (n_tokens + len(cold[0]) - 1) // 16 * 16
     assert_same(desk.result(session), first.answer(longer)[0])
+
+
+@pytest.mark.parametrize("block_size", [1, 3, 7, 8, 24])
+def test_any_block_size_hits_and_answers_as_cold(
+    folder: Path, alone: list[Answer], block_size: int
+) -> None:
+    desk = Desk(folder, block_size=block_size, num_blocks=512)
+    tokens, expected = PROMPTS[-1], alone[-1]
+    assert_same(desk.answer(tokens)[0], expected)
+    session = desk.submit([*tokens, *expected[0]])
+    desk.run()
+    n_stored = len(tokens) + len(expected[0]) - 1
+    assert session.receipt.read == n_stored // block_size * block_size
+    longer = Desk(folder, enable_prefix_caching=False).answer([*tokens, *expected[0]])[0]
+    assert_same(desk.result(session), longer)
+
+
+@pytest.mark.parametrize("share_in_flight", [True, False])
+def test_equal_prompts_that_enter_together_answer_as_alone(
+    folder: Path, alone: list[Answer], share_in_flight: bool
+) -> None:
+    """Nobody reads a block that is registered and not yet computed, or computed by nobody."""
+    desk = Desk(folder, share_in_flight=share_in_flight)
+    for got in desk.answer(*[PROMPTS[-1]] * 5):
+        assert_same(got, alone[-1])
+    n_shared = len(PROMPTS[-1]) // 16 * 16
+    computed = 5 * (len(PROMPTS[-1]) + len(alone[-1][0]) - 1)
+    assert desk.engine.stats().computed_tokens == computed - 4 * n_shared * share_in_flight
+
+
+def test_a_cached_prefix_beside_decodes_in_one_batch_answers_as_alone(folder: Path) -> None:
+    shared = prompt(64, seed=1)
+    extended = [*shared, *prompt(29, seed=2)]
+    cold = Desk(folder, enable_prefix_caching=False)
+    want_long = cold.answer(prompt(20, seed=3), params=replace(GREEDY, max_tokens=40))[0]
+    desk = Desk(folder)
+    desk.answer(shared)
+    decoding = [desk.submit(prompt(20, seed=3), replace(GREEDY, max_tokens=40)) for _ in range(2)]
+    for _ in range(5):
+        desk.engine.step()
+    late = desk.submit(extended)
+    desk.run()
+    assert late.receipt.read == 64
+    assert_same(desk.result(late), cold.answer(extended)[0])
+    for each in decoding:
+        assert_same(desk.result(each), want_long)
+
+
+def test_other_salts_share_nothing_cached_or_in_flight(folder: Path, alone: list[Answer]) -> None:
+    desk = Desk(folder, max_num_batched_tokens=64, max_num_seqs=8)
+    for wave in ("cold", "warm"):
+        requests = [
+            GenerateRequest(prompt_token_ids=PROMPTS[-1], params=GREEDY, salt=salt)
+            for salt in (f"a {wave}", f"b {wave}", "")
+        ]
+        sessions = [
+            desk.engine.submit(desk.engine.prepare(each), lambda chunk: None) for each in requests
+        ]
+        desk.run()
+        receipts = [session.receipt for session in sessions]
+        own = 128 if wave == "warm" else 0
+        assert [each.read for each in receipts] == [0, 0, own]
+        assert [each.shared_in_flight for each in receipts] == [0, 0, 0]
+        for session in sessions:
+            assert_same(desk.result(session), alone[-1])
 
 
 def test_preemption_changes_no_answer(folder: Path) -> None:

@@ -6,8 +6,6 @@ One tiny model with a small tokenizer behind a real server; its own log-softmax 
 from __future__ import annotations
 
 import asyncio
-import json
-import threading
 from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,19 +18,11 @@ from transformers import LlamaForCausalLM
 
 from octavo.engine.async_engine import AsyncEngine
 from octavo.engine.types import Chunk, TokenLogprob
-from octavo.server.app import create_app
 from octavo.server.echo import Echo, echoed
-from octavo.server.guard import LOOPBACK
-from octavo.server.listen import bound_socket, make_server
 from octavo.server.streams import Part
-from tests.checkpoints import tiny_llama
-from tests.engine.conftest import CHATML, byte_level
-from tests.engine.tiny import DEFAULTS
-from tests.server.conftest import LIMITS
+from tests.server.live import MODEL, VOCAB, serving, talker
 
-MODEL = "tiny"
 TEXT = "the quick 👍🏽 fox jumps over ½ the café"
-VOCAB = 430
 
 
 @dataclass
@@ -63,24 +53,13 @@ def live(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Live]:
     folder: Path = tmp_path_factory.mktemp("live")
-    model = tiny_llama(folder, vocab_size=VOCAB)
-    byte_level(bos=request.param).save(str(folder / "tokenizer.json"))
-    config = {"bos_token": "<|endoftext|>", "eos_token": "<|im_end|>", "chat_template": CHATML}
-    (folder / "tokenizer_config.json").write_text(
-        json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", **config})
-    )
+    model = talker(folder, bos=request.param)
     # A small budget: a longer prompt takes several steps to score.
-    options = {**DEFAULTS, "max_num_batched_tokens": 32, "max_num_seqs": 8}
-    engine = AsyncEngine.load(str(folder), served_model_name=MODEL, **options)
-    listener = bound_socket("127.0.0.1", 0)
-    url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
-    server = make_server(create_app(engine, limits=LIMITS, hosts=LOOPBACK), LIMITS)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-    thread.start()
-    with openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=30) as client:
+    with (
+        serving(folder, max_num_batched_tokens=32, max_num_seqs=8) as (engine, url),
+        openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=30) as client,
+    ):
         yield Live(client, engine, model)
-    server.should_exit = True
-    thread.join(timeout=10)
 
 
 def assert_echoed(live: Live, choice: Any, *, text: str, tokens: list[int], count: int) -> None:

@@ -1,0 +1,52 @@
+"""A real engine behind a real server, on an ephemeral port: a tiny model with a small tokenizer."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from transformers import LlamaForCausalLM
+
+from octavo.engine.async_engine import AsyncEngine
+from octavo.server.app import create_app
+from octavo.server.guard import LOOPBACK
+from octavo.server.listen import bound_socket, make_server
+from tests.checkpoints import tiny_llama
+from tests.engine.conftest import CHATML, byte_level
+from tests.engine.tiny import DEFAULTS
+from tests.server.conftest import LIMITS
+
+MODEL = "tiny"
+VOCAB = 430
+
+
+def talker(folder: Path, *, bos: bool = False) -> LlamaForCausalLM:
+    """Write the checkpoint: its answers are noise, but text."""
+    model = tiny_llama(folder, vocab_size=VOCAB)
+    byte_level(bos=bos).save(str(folder / "tokenizer.json"))
+    config = {"bos_token": "<|endoftext|>", "eos_token": "<|im_end|>", "chat_template": CHATML}
+    (folder / "tokenizer_config.json").write_text(
+        json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", **config})
+    )
+    return model
+
+
+@contextmanager
+def serving(folder: Path, **options: Any) -> Iterator[tuple[AsyncEngine, str]]:
+    """The engine of the checkpoint in `folder`, and the URL at which it is served."""
+    engine = AsyncEngine.load(str(folder), served_model_name=MODEL, **{**DEFAULTS, **options})
+    listener = bound_socket("127.0.0.1", 0)
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    server = make_server(create_app(engine, limits=LIMITS, hosts=LOOPBACK), LIMITS)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    try:
+        yield engine, url
+    finally:
+        server.should_exit = True
+        thread.join(timeout=10)
+        assert not thread.is_alive()

@@ -126,6 +126,18 @@ def test_dropping_more_often_than_held_is_loud() -> None:
         pool.drop(ids)
 
 
+@pytest.mark.parametrize("published", [True, False])
+def test_one_holder_cannot_drop_a_block_twice_at_once(published: bool) -> None:
+    pool = BlockPool(2)
+    (block,) = pool.allocate(1)
+    if published:
+        pool.publish(block, Entry(ROOT, b"k", ROOT, 0, array("I"), 0))
+    with pytest.raises(AssertionError):
+        pool.drop([block, block])
+    assert pool.available == 2  # given back once, not twice
+    assert len(set(pool.allocate(2))) == 2
+
+
 def test_eviction_says_how_long_a_block_lay_unused() -> None:
     events: list[Removed] = []
     pool = BlockPool(1, sink=events.append)  # type: ignore[arg-type]

@@ -100,6 +100,25 @@ def test_a_stop_token_among_accepted_guesses_ends_there(pair: tuple[LLM, LLM]) -
     assert outputs[1].receipt.tokens == len(PROMPTS[0]) + len(outputs[1].outputs[0].token_ids)
 
 
+def test_what_guesses_leave_in_the_cache_serves_the_next_turn(pair: tuple[LLM, LLM]) -> None:
+    """A guess that was wrong has been computed and must not be found by anyone."""
+    params = SamplingParams(temperature=0, max_tokens=48, ignore_eos=True)
+    turns: list[list[list[int]]] = []
+    for llm in pair:
+        prompts = [list(ids) for ids in PROMPTS]
+        wrong = llm.stats().drafted_tokens - llm.stats().accepted_tokens
+        for more in ([7, 8, 5], [9, 3]):
+            outputs = llm.generate([{"prompt_token_ids": ids} for ids in prompts], params)
+            prompts = [
+                [*ids, *output.outputs[0].token_ids, *more]
+                for ids, output in zip(prompts, outputs, strict=True)
+            ]
+        turns.append(prompts)
+        wrong = llm.stats().drafted_tokens - llm.stats().accepted_tokens - wrong
+        assert (wrong > 0) == (llm is pair[1])
+    assert turns[0] == turns[1]
+
+
 def test_nothing_is_guessed_where_earlier_tokens_shape_the_next(pair: tuple[LLM, LLM]) -> None:
     plain, guessing = pair
     params = SamplingParams(temperature=0, max_tokens=32, presence_penalty=0.5)

@@ -87,9 +87,9 @@ class Engine:
             )
         return prepared
 
-    def _choices(self, params: SamplingParams) -> int:
+    def _choices(self, params: SamplingParams | None) -> int:
         """How many places a request needs. Raises RequestError if they can never be there."""
-        n = check_choices(params)
+        n = 1 if params is None else check_choices(params)
         if n > self.max_live:
             raise RequestError(
                 f"n {n} is more than the {self.max_live} requests that this engine lets run and "
@@ -98,7 +98,7 @@ class Engine:
             )
         return n
 
-    def reserve(self, params: SamplingParams) -> int:
+    def reserve(self, params: SamplingParams | None) -> int:
         """Take places in the queue before any work is spent on a request. Returns how many.
 
         Raises Overloaded when too many run and wait, EngineClosed after `refuse`.

@@ -273,13 +273,14 @@ def _preparer(
 
 def _namespace(config: EngineConfig, source: WeightSource) -> bytes:
     """Everything besides tokens that shapes the bytes of K and V."""
-    rope = repr(sorted(asdict(source.config().rope).items())).encode()
+    shape = source.config()
+    rope = shape.rope.at_length(config.model.max_model_len or shape.max_position)
     parts = (
         source.fingerprint(),
         config.model.dtype.encode(),
         config.cache.kv_cache_dtype.encode(),
         config.model.device.partition(":")[0].encode(),
-        rope,
+        repr(sorted(asdict(rope).items())).encode(),
         octavo.__version__.encode(),
     )
     return b"".join(len(part).to_bytes(8, "little") + part for part in parts)

@@ -12,6 +12,7 @@ import typer
 from octavo.cli import local
 from octavo.cli.engine_options import with_engine_options
 from octavo.cli.sampling_options import (
+    BeamWidth,
     MaxTokens,
     MinP,
     Seed,
@@ -46,6 +47,7 @@ def generate(
     seed: Seed = None,
     stop: Stop = None,
     max_tokens: MaxTokens = None,
+    beam_width: BeamWidth = None,
 ) -> None:
     """Continue a prompt and print the text as it comes."""
     text = sys.stdin.read() if prompt == "-" else prompt
@@ -61,6 +63,7 @@ def generate(
             seed=seed,
             stop=tuple(stop or ()),
             max_tokens=max_tokens,
+            beam_width=beam_width,
         )
         request = GenerateRequest(prompt=None if chat else text, messages=messages, params=params)
         turn = play(engine.stream(request), skip if as_json else show)

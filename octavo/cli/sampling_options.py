@@ -36,9 +36,16 @@ MaxTokens = Annotated[
     typer.Option(help=f"tokens to generate at most; default: the model's own, else {MAX_TOKENS}"),
 ]
 
+BeamWidth = Annotated[
+    int | None, typer.Option(help="search with this many beams, instead of sampling")
+]
+
 
 def sampling_params(defaults: GenerationDefaults, **flags: Any) -> SamplingParams:
     """What the flags say; for those that are None what the model recommends, else ours."""
     given = {name: value for name, value in flags.items() if value is not None}
     ours = {"temperature": TEMPERATURE, "max_tokens": MAX_TOKENS}
-    return defaults.params(**{**ours, **defaults.stated(), **given})
+    if "beam_width" in given:
+        del ours["temperature"]  # a search draws nothing
+    missing = {name: value for name, value in ours.items() if getattr(defaults, name) is None}
+    return defaults.params(**{**missing, **given})

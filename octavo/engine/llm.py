@@ -111,7 +111,7 @@ class LLM:
         sessions: list[tuple[Session, Collector]] = []
         try:
             while waiting or self._engine.busy:
-                while waiting and waiting[-1].params.n <= self._engine.room:
+                while waiting and self._engine.places(waiting[-1].params) <= self._engine.room:
                     sessions.append(self._submit(waiting.pop()))
                 self._engine.step()
         finally:

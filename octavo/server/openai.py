@@ -86,10 +86,12 @@ def completion_job(raw: bytes, *, served: ServedModel, limits: ServerLimits, lab
     wire = validated(CompletionRequest, parse_object(raw))
     check_model(wire.model, served.model)
     choices = min(limits.choices, served.max_live_sequences)  # more would never be let in
-    if len(wire.prompt) > limits.prompts or len(wire.prompt) * (wire.n or 1) > choices:
+    each = max(wire.n or 1, wire.beams or 1)
+    if len(wire.prompt) > limits.prompts or len(wire.prompt) * each > choices:
         message = (
-            f"{len(wire.prompt)} prompts with n = {wire.n or 1}: at most {limits.prompts} prompts "
-            f"and {choices} choices fit in one request; send several."
+            f"{len(wire.prompt)} prompts with {each} choices or beams each: at most "
+            f"{limits.prompts} prompts and {choices} choices or beams fit in one request; "
+            "send several."
         )
         raise RequestError(message, param="prompt", code="too_many_prompts")
     limit = wire.max_tokens or served.defaults.max_tokens or COMPLETION_TOKENS

@@ -48,6 +48,12 @@ def test_flags_that_are_not_given_are_the_models_else_ours(octavo: Run, engine: 
     assert models == SamplingParams(temperature=0.6, top_k=9, top_p=0.5, max_tokens=1024)
 
 
+def test_a_search_takes_none_of_our_defaults_but_the_length(octavo: Run, engine: FakeLocal) -> None:
+    engine.info.defaults = GenerationDefaults(top_k=9)
+    octavo("generate", "hi", "--beam-width", "4")
+    assert engine.requests[0].params == SamplingParams(beam_width=4, max_tokens=1024)
+
+
 def test_chat_template(octavo: Run, engine: FakeLocal) -> None:
     octavo("generate", "hi", "--chat")
     (request,) = engine.requests

@@ -145,7 +145,7 @@ def _spread(
 ) -> Sequence[SamplingParams | None]:
     if params is None or isinstance(params, SamplingParams):
         return [params] * n
-    if not isinstance(params, Sequence):
+    if not isinstance(params, Sequence) or any(each is None for each in params):
         raise RequestError("params must be SamplingParams, or one for each prompt", param="params")
     if len(params) != n:
         raise RequestError(f"{n} prompts came with {len(params)} SamplingParams", param="params")

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from safetensors.torch import save_file
 
@@ -76,6 +77,7 @@ def save_folder(folder: Path, model: LlamaForCausalLM, *, sharded: bool = False)
 def write_gguf(path: Path, model: LlamaForCausalLM, *, quant: str = "F32") -> None:
     """Write `model` as a GGUF file of architecture "llama", its matrices quantised as `quant`.
 
+    A type that the gguf package reads but does not write gets random bytes instead of the model's.
     Norms and biases stay F32. Rows of q and k are stored as that architecture wants them:
     interleaved pairs. Llama 3 RoPE scaling becomes the divisors in rope_freqs.weight.
     """
@@ -111,7 +113,7 @@ def write_gguf(path: Path, model: LlamaForCausalLM, *, quant: str = "F32") -> No
         if array.ndim == 1 or qtype == gguf.GGMLQuantizationType.F32:
             writer.add_tensor(gguf_name(name), array)
         else:
-            packed = gguf.quants.quantize(array, qtype)
+            packed = quantised(array, quant)
             writer.add_tensor(gguf_name(name), packed, raw_dtype=qtype)
     if config.rope_parameters["rope_type"] == "llama3":
         writer.add_tensor("rope_freqs.weight", rope_divisors(model).numpy())
@@ -119,6 +121,25 @@ def write_gguf(path: Path, model: LlamaForCausalLM, *, quant: str = "F32") -> No
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+def quantised(array: np.ndarray, quant: str) -> np.ndarray:
+    """`array` [rows, columns] in blocks of `quant`; random ones, with small scales, if it must be.
+
+    Types without a quantiser have the scale's exponent in a block's second byte, IQ1_M in its last.
+    """
+    import gguf
+
+    kind = gguf.GGMLQuantizationType[quant]
+    if not quant.startswith(("IQ1", "IQ2", "IQ3")):
+        return gguf.quants.quantize(array, kind)
+    elements, width = gguf.GGML_QUANT_SIZES[kind]
+    rows, columns = array.shape
+    raw = np.random.default_rng(rows).integers(
+        0, 256, (rows * columns // elements, width), np.uint8
+    )
+    raw[:, -1 if quant == "IQ1_M" else 1] &= 0x9F
+    return raw.reshape(rows, -1)
 
 
 def rope_divisors(model: LlamaForCausalLM) -> torch.Tensor:

@@ -22,6 +22,17 @@ SIZES: dict[str, Any] = {
     "eos_token_id": 2,
     "pad_token_id": 0,
 }
+# Fields of a Phi-3 that was stretched from 64 tokens: half of its 16-wide heads turns in 4 pairs.
+LONGROPE: dict[str, Any] = {
+    "original_max_position_embeddings": 64,
+    "rope_parameters": {
+        "rope_type": "longrope",
+        "rope_theta": 10000.0,
+        "partial_rotary_factor": 0.5,
+        "short_factor": [1.0, 1.25, 1.5, 1.75],
+        "long_factor": [1.5, 2.0, 4.0, 6.5],
+    },
+}
 YARN = {
     "rope_type": "yarn",
     "rope_theta": 10000.0,

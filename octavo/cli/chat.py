@@ -13,14 +13,13 @@ from octavo.cli import local
 from octavo.cli.engine_options import with_engine_options
 from octavo.cli.generate import show
 from octavo.cli.sampling_options import (
-    MAX_TOKENS,
-    TEMPERATURE,
     MaxTokens,
     MinP,
     Seed,
     Temperature,
     TopK,
     TopP,
+    sampling_params,
 )
 from octavo.cli.turn import play
 from octavo.core.errors import RequestError
@@ -37,15 +36,17 @@ def chat(
         local.DEFAULT_MODEL
     ),
     system: Annotated[str | None, typer.Option(help="system message")] = None,
-    temperature: Temperature = TEMPERATURE,
-    top_p: TopP = 1.0,
-    top_k: TopK = 0,
-    min_p: MinP = 0.0,
+    temperature: Temperature = None,
+    top_p: TopP = None,
+    top_k: TopK = None,
+    min_p: MinP = None,
     seed: Seed = None,
-    max_tokens: MaxTokens = MAX_TOKENS,
+    max_tokens: MaxTokens = None,
 ) -> None:
     """Talk to a model; each turn shows what came from the cache and how fast it was."""
-    params = SamplingParams(
+    engine = local.open_engine(model, options)
+    params = sampling_params(
+        engine.info.defaults,
         temperature=temperature,
         top_p=top_p,
         top_k=top_k,
@@ -53,7 +54,6 @@ def chat(
         seed=seed,
         max_tokens=max_tokens,
     )
-    engine = local.open_engine(model, options)
     try:
         print(f"{engine.info.model}. {HELP}")
         Conversation(engine, params, system).run()

@@ -12,8 +12,7 @@ import typer
 from octavo.cli import local
 from octavo.cli.engine_options import with_engine_options
 from octavo.cli.sampling_options import (
-    MAX_TOKENS,
-    TEMPERATURE,
+    BeamWidth,
     MaxTokens,
     MinP,
     Seed,
@@ -21,10 +20,10 @@ from octavo.cli.sampling_options import (
     Temperature,
     TopK,
     TopP,
+    sampling_params,
 )
 from octavo.cli.turn import Turn, play
 from octavo.core.receipt import Receipt
-from octavo.core.sampling import SamplingParams
 from octavo.engine.types import GenerateRequest
 
 
@@ -41,29 +40,32 @@ def generate(
     as_json: Annotated[
         bool, typer.Option("--json", help="print one JSON object instead of the text")
     ] = False,
-    temperature: Temperature = TEMPERATURE,
-    top_p: TopP = 1.0,
-    top_k: TopK = 0,
-    min_p: MinP = 0.0,
+    temperature: Temperature = None,
+    top_p: TopP = None,
+    top_k: TopK = None,
+    min_p: MinP = None,
     seed: Seed = None,
     stop: Stop = None,
-    max_tokens: MaxTokens = MAX_TOKENS,
+    max_tokens: MaxTokens = None,
+    beam_width: BeamWidth = None,
 ) -> None:
     """Continue a prompt and print the text as it comes."""
     text = sys.stdin.read() if prompt == "-" else prompt
-    params = SamplingParams(
-        temperature=temperature,
-        top_p=top_p,
-        top_k=top_k,
-        min_p=min_p,
-        seed=seed,
-        stop=tuple(stop or ()),
-        max_tokens=max_tokens,
-    )
     messages = [{"role": "user", "content": text}] if chat else None
-    request = GenerateRequest(prompt=None if chat else text, messages=messages, params=params)
     engine = local.open_engine(model, options)
     try:
+        params = sampling_params(
+            engine.info.defaults,
+            temperature=temperature,
+            top_p=top_p,
+            top_k=top_k,
+            min_p=min_p,
+            seed=seed,
+            stop=tuple(stop or ()),
+            max_tokens=max_tokens,
+            beam_width=beam_width,
+        )
+        request = GenerateRequest(prompt=None if chat else text, messages=messages, params=params)
         turn = play(engine.stream(request), skip if as_json else show)
         print(json.dumps(report(engine.info.model, turn)) if as_json else "")
         if turn.interrupted:

@@ -19,6 +19,11 @@ from octavo.core.errors import ConfigError
 from octavo.core.model_config import ModelConfig
 from octavo.core.spec import DTYPE_BYTES, Group, KVSpec, Sliding
 from octavo.engine import machine
+from octavo.engine.generation_defaults import (
+    GENERATION_CONFIG,
+    GenerationDefaults,
+    generation_defaults,
+)
 
 SHOWN_DTYPES = ("float32", "bfloat16")  # float16 takes the bytes of bfloat16
 
@@ -35,13 +40,24 @@ def info(
     config = EngineConfig.of(model, **options)
     from octavo.compute.hub import resolve
 
-    shape = read_config(resolve(model))
+    path = resolve(model)
+    shape, defaults = read_config(path), read_defaults(config, path)
     memory_bytes = machine.available_bytes()
     fits = [fit(config, shape, dtype, memory_bytes) for dtype in dtypes(config)]
     if as_json:
-        print(json.dumps(report(model, shape, memory_bytes, fits)))
+        found = report(model, shape, memory_bytes, fits)
+        print(json.dumps(found | {"sampling": defaults.stated(), "sampling_from": defaults.source}))
     else:
-        print("\n".join(lines(model, shape, memory_bytes, fits)))
+        print("\n".join([*lines(model, shape, memory_bytes, fits), f"Sampling: {defaults}"]))
+
+
+def read_defaults(config: EngineConfig, path: Path) -> GenerationDefaults:
+    """The sampling that the engine would take for requests that do not set it."""
+    if config.model.generation_config == "none":
+        return GenerationDefaults()
+    from octavo.core.gguf_header import read_header
+
+    return generation_defaults(path, read_header(path).metadata if path.is_file() else None)
 
 
 def read_config(path: Path) -> ModelConfig:
@@ -55,7 +71,7 @@ def read_config(path: Path) -> ModelConfig:
     from octavo.compute.json_file import read_object
     from octavo.core.hf_config import from_hf
 
-    generation = path / "generation_config.json"
+    generation = path / GENERATION_CONFIG
     return from_hf(
         read_object(path / "config.json"), read_object(generation) if generation.exists() else None
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Protocol
 
+from octavo.engine.generation_defaults import GenerationDefaults
 from octavo.engine.types import Chunk, GenerateRequest
 
 DEFAULT_MODEL = "smollm2"
@@ -15,6 +16,8 @@ class LocalInfo(Protocol):
 
     @property
     def model(self) -> str: ...
+    @property
+    def defaults(self) -> GenerationDefaults: ...
 
 
 class LocalEngine(Protocol):

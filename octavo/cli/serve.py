@@ -102,6 +102,7 @@ def announcement(info: EngineInfo, url: str) -> list[str]:
         f"  memory   {info.memory_note}",
         f"  limits   {count(longest)} tokens a request, {count(info.max_num_seqs)} "
         f"requests at once, {count(info.max_num_batched_tokens)} tokens a step",
+        f"  sampling {info.defaults}",
         "Try:",
         f"  curl {url}/v1/chat/completions -H 'Content-Type: application/json' \\",
         f"    -d {shlex.quote(json.dumps(body))}",

@@ -1,7 +1,7 @@
 """GGUF formats whose bits are codes, not steps of a ladder: code books, small floats, base three.
 
 Owns their layouts and the tables that a few lines define. Formats whose tables are a list of
-hundreds of chosen points (IQ1, IQ2, IQ3) are not read.
+hundreds of chosen points (IQ1, IQ2, IQ3) are in `gguf_library`.
     IQ4_NL  d f16 · 16 bytes: element i in the low nibble of byte i, i + 16 in the high one
     IQ4_XS  d f16 · 8 scales of 6 bits, less 32: high bits in 2 bytes, low in 4 · 8 × 16 bytes
     TQ1_0   48 + 4 bytes of base-three digits, 5 and 4 a byte · d f16; digit less 1

@@ -1,7 +1,7 @@
 """GGUF block formats as float32. Owns how bytes become weights; knows no files and no names.
 
 Source: the public descriptions of the formats. A row is cut into blocks; here are those of 32
-elements in even steps, the others are in `gguf_k_quants` and `gguf_code_quants`:
+elements in even steps, the others are in `gguf_k_quants`, `gguf_code_quants` and `gguf_library`:
     Q4_0  scale f16 · 16 bytes: element i in the low nibble of byte i, i + 16 in the high one; q - 8
     Q4_1  scale f16 · minimum f16 · 16 bytes as above; q · scale + minimum
     Q5_0  scale f16 · 32 fifth bits · 16 bytes as above; q - 16
@@ -19,6 +19,7 @@ import torch
 from octavo.compute.gguf_block import add_bits, half, put_bits
 from octavo.compute.gguf_code_quants import iq4_nl, iq4_xs, mxfp4, nvfp4, tq1_0, tq2_0
 from octavo.compute.gguf_k_quants import q2_k, q3_k, q4_k, q5_k, q6_k
+from octavo.compute.gguf_library import LIBRARY_TYPES, library_decoder
 from octavo.core.errors import ModelFileError
 from octavo.core.gguf_types import GGUF_TYPES
 
@@ -39,7 +40,7 @@ def dequantise(raw: torch.Tensor, type_name: str, *, name: str) -> torch.Tensor:
     stored = _BY_NAME[type_name]
     blocks = raw.reshape(-1, stored.block_bytes)
     out = torch.empty(len(blocks), stored.block_elements, dtype=torch.float32)
-    decode = _DECODERS[type_name]
+    decode = _DECODERS.get(type_name) or library_decoder(type_name, name=name)
     step = max(1, _TILE_ELEMENTS // stored.block_elements)
     for start in range(0, len(blocks), step):
         decode(blocks[start : start + step], out[start : start + step])
@@ -47,8 +48,10 @@ def dequantise(raw: torch.Tensor, type_name: str, *, name: str) -> torch.Tensor:
 
 
 def check_readable(type_name: str, *, name: str) -> None:
-    """Refuse a type that `dequantise` does not decode."""
-    if type_name not in READABLE:
+    """Refuse a type that `dequantise` does not decode, or not without an optional package."""
+    if type_name in LIBRARY_TYPES:
+        library_decoder(type_name, name=name)
+    elif type_name not in READABLE:
         raise ModelFileError(
             f"tensor {name!a} is stored as {type_name}, which is not read; "
             f"read are {', '.join(READABLE)}",
@@ -111,6 +114,6 @@ _DECODERS: dict[str, Callable[[torch.Tensor, torch.Tensor], None]] = {
     "MXFP4": mxfp4,
     "NVFP4": nvfp4,
 }
-READABLE = (*PLAIN, *_DECODERS)
+READABLE = (*PLAIN, *_DECODERS, *LIBRARY_TYPES)
 _BY_NAME = {stored.name: stored for stored in GGUF_TYPES.values()}
 BLOCK_BYTES = {name: stored.block_bytes for name, stored in _BY_NAME.items()}

@@ -8,7 +8,13 @@ from dataclasses import dataclass
 import torch
 
 from octavo.core.errors import ConfigError, ModelFileError
-from octavo.core.model_config import LinearScaling, Llama3Scaling, RopeConfig, YarnScaling
+from octavo.core.model_config import (
+    LinearScaling,
+    Llama3Scaling,
+    LongropeScaling,
+    RopeConfig,
+    YarnScaling,
+)
 
 MOST_POSITIONS = 1 << 24  # float32 counts integers exactly up to here
 
@@ -35,7 +41,10 @@ class Rotation:
 
 
 class RopeTable:
-    """cos and sin of every position below `n_positions`, float32 [n_positions, dim]."""
+    """cos and sin of every position below `n_positions`, float32 [n_positions, dim].
+
+    `n_positions` is the longest sequence, which decides between LongRoPE's two lists.
+    """
 
     def __init__(
         self, config: RopeConfig, n_positions: int, *, device: torch.device | str = "cpu"
@@ -46,10 +55,11 @@ class RopeTable:
                 param="max_model_len",
             )
         # The product is taken in float32, as in the training code of the models served here.
+        config = config.at_length(n_positions)
         positions = torch.arange(n_positions, dtype=torch.float32)
         angles = torch.outer(positions, inverse_frequencies(config))
         cos, sin = angles.cos(), angles.sin()
-        if isinstance(config.scaling, YarnScaling):
+        if isinstance(config.scaling, YarnScaling | LongropeScaling):
             cos, sin = (part * config.scaling.attention_factor for part in (cos, sin))
         self.n_positions = n_positions
         self._cos = torch.cat((cos, cos), dim=-1).to(device)
@@ -88,6 +98,10 @@ def inverse_frequencies(config: RopeConfig) -> torch.Tensor:
         case LinearScaling(factor=factor):
             _check_positive(factor)
             return frequencies / factor
+        case LongropeScaling() as scaling:
+            _check_positive(scaling.attention_factor)
+            factors = scaling.long_factors if scaling.is_long else scaling.short_factors
+            return frequencies / _checked_factors(factors, dim // 2)
     if config.freq_factors is not None:
         return frequencies / _checked_factors(config.freq_factors, dim // 2)
     return frequencies

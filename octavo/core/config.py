@@ -45,6 +45,11 @@ class ModelOptions:
     attention_backend: str = _option("auto", "attention backend by name; auto: the best that can")
     threads: int | None = _option(None, "CPU threads; default: the cores this process may use")
     skip_tokenizer_init: bool = _option(False, "serve token ids only, without a tokenizer")
+    generation_config: str = _option(
+        "auto",
+        "sampling of requests that do not set it; auto: what the model's files recommend",
+        choices=("auto", "none"),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

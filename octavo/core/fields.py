@@ -52,6 +52,15 @@ class Fields:
             raise self.error(name, "must be a finite number above zero")
         return float(value)
 
+    def numbers(self, name: str, *, n: int) -> tuple[float, ...]:
+        """A list of `n` finite numbers above zero."""
+        values = self._get(name, REQUIRED)
+        if not isinstance(values, list) or len(values) != n:
+            raise self.error(name, f"must be a list of {n} numbers")
+        if not all(type(value) in (int, float) and 0 < value <= 1e30 for value in values):
+            raise self.error(name, "must hold finite numbers above zero")
+        return tuple(float(value) for value in values)
+
     def flag(self, name: str, default: Any = REQUIRED) -> bool:
         value = self._get(name, default)
         if type(value) is not bool:

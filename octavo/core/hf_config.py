@@ -14,7 +14,13 @@ from typing import Any
 from octavo.core.errors import ModelFileError
 from octavo.core.fields import MAX_TOKENS, Fields
 from octavo.core.hf_layers import read_layers
-from octavo.core.hf_rope import ROPE_TYPES, read_local_and_global_rope, read_rope, rotary_dim
+from octavo.core.hf_rope import (
+    PHI3_ROPE_TYPES,
+    ROPE_TYPES,
+    read_local_and_global_rope,
+    read_rope,
+    rotary_dim,
+)
 from octavo.core.model_config import ModelConfig, RopeConfig, YarnScaling
 
 DTYPES = ("float32", "bfloat16", "float16")
@@ -41,8 +47,6 @@ class _Row:
     gemma: bool = False
 
 
-# longrope, Phi-3's other type, swaps all frequencies once a sequence grows past a length: what is
-# in the cache would not fit what comes after.
 FAMILIES = MappingProxyType(
     {
         "LlamaForCausalLM": _Row(
@@ -55,7 +59,7 @@ FAMILIES = MappingProxyType(
             family="phi3",
             kv_heads_default=True,
             norm_eps=1e-5,
-            rope_types=("default",),
+            rope_types=PHI3_ROPE_TYPES,
             partial_rotary=True,
         ),
         "Gemma2ForCausalLM": _Row(family="gemma2", attention_bias=None, head_dim=256, gemma=True),

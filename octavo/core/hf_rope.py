@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from octavo.core.fields import MAX_TOKENS, Fields
 from octavo.core.model_config import (
     LinearScaling,
     Llama3Scaling,
+    LongropeScaling,
     RopeConfig,
     Scaling,
     YarnScaling,
@@ -34,7 +36,10 @@ def read_rope(
     else:
         theta = fields.number("rope_theta", theta)
     scaling = nested or fields.table("rope_scaling")
-    return _rope(scaling, theta, dim=dim, max_position=max_position, types=types)
+    rope = _rope(scaling, theta, dim=dim, max_position=max_position, types=types)
+    if scaling is None or scaling.text(_type_field(scaling), "default") not in _LONGROPE:
+        return rope
+    return replace(rope, scaling=_longrope(fields, scaling, dim=dim, max_position=max_position))
 
 
 def read_local_and_global_rope(
@@ -83,12 +88,17 @@ def _rope(
         return RopeConfig(theta=theta, dim=dim)
     for layer_type in LAYER_TYPES:
         scaling.absent(layer_type, "this family has one rotary embedding for all layers")
-    field = "rope_type" if scaling.has("rope_type") else "type"
+    field = _type_field(scaling)
     rope_type = scaling.text(field, "default")
     if rope_type not in types:
         raise scaling.error(field, f"must be one of {', '.join(types)}")
-    read = _SCALINGS[rope_type](scaling, theta, max_position)
+    reader = _default if rope_type in _LONGROPE else _SCALINGS[rope_type]
+    read = reader(scaling, theta, max_position)
     return RopeConfig(theta=theta, dim=dim, scaling=read)
+
+
+def _type_field(scaling: Fields) -> str:
+    return "rope_type" if scaling.has("rope_type") else "type"
 
 
 def _default(scaling: Fields, theta: float, max_position: int) -> None:
@@ -142,6 +152,28 @@ def _yarn(scaling: Fields, theta: float, max_position: int) -> YarnScaling:
     )
 
 
+def _longrope(fields: Fields, scaling: Fields, *, dim: int, max_position: int) -> LongropeScaling:
+    """The length before the stretch may stand beside `scaling` or in it; the stretch is the ratio.
+
+    attention factor = sqrt(1 + ln(stretch) / ln(length before)), 1 without a stretch.
+    """
+    for name in ("short_mscale", "long_mscale"):
+        scaling.absent(name, "one attention factor holds for both lists")
+    name = "original_max_position_embeddings"
+    where = fields if fields.has(name) else scaling
+    original = where.size(name, limit=MAX_TOKENS)
+    if original < 2:
+        raise where.error(name, "must be above 1")
+    stretch = max(1.0, scaling.number("factor", max_position / original))
+    attention_factor = math.sqrt(1 + math.log(stretch) / math.log(original))
+    return LongropeScaling(
+        short_factors=scaling.numbers("short_factor", n=dim // 2),
+        long_factors=scaling.numbers("long_factor", n=dim // 2),
+        original_max_position=original,
+        attention_factor=scaling.number("attention_factor", attention_factor),
+    )
+
+
 def _attention_factor(scaling: Fields, factor: float) -> float:
     """0.1 · mscale · ln(factor) + 1 (YaRN, equation 22), as a ratio where two scales are given."""
 
@@ -169,3 +201,5 @@ _SCALINGS: Mapping[str, Callable[[Fields, float, int], Scaling | None]] = Mappin
     }
 )
 ROPE_TYPES = tuple(_SCALINGS)
+_LONGROPE = ("longrope", "su")  # "su" is its name in the first files
+PHI3_ROPE_TYPES = ("default", *_LONGROPE)

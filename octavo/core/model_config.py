@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from octavo.core.grouping import groups_of
 from octavo.core.spec import KVSpec
@@ -42,7 +42,23 @@ class YarnScaling:
     truncate: bool = True
 
 
-Scaling = Llama3Scaling | LinearScaling | YarnScaling
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LongropeScaling:
+    """LongRoPE (arXiv 2402.13753): every frequency divided by a factor of its own.
+
+    One list of factors holds up to `original_max_position`, another beyond. `is_long` says which
+    one runs; a config as read from a file has not decided yet. `attention_factor` scales the
+    rotated q and k under both.
+    """
+
+    short_factors: tuple[float, ...]
+    long_factors: tuple[float, ...]
+    original_max_position: int
+    attention_factor: float
+    is_long: bool = False
+
+
+Scaling = Llama3Scaling | LinearScaling | YarnScaling | LongropeScaling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +69,17 @@ class RopeConfig:
     dim: int
     scaling: Scaling | None = None
     freq_factors: tuple[float, ...] | None = None  # a GGUF file's per-frequency divisors
+
+    def at_length(self, max_tokens: int) -> RopeConfig:
+        """The embedding of an engine whose longest sequence has `max_tokens`.
+
+        It must not depend on the sequence at hand: K in the cache was turned before anybody knew
+        how long its sequence would become.
+        """
+        if not isinstance(self.scaling, LongropeScaling):
+            return self
+        is_long = max_tokens > self.scaling.original_max_position
+        return replace(self, scaling=replace(self.scaling, is_long=is_long))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

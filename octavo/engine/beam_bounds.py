@@ -36,12 +36,7 @@ def check_beams(params: SamplingParams, *, vocab_size: int) -> None:
     if params.beam_width is None:
         _check_unused(params)
         return
-    most = min(MAX_WIDTH, vocab_size)
-    width = params.beam_width
-    if not isinstance(width, int) or isinstance(width, bool) or not 1 <= width <= most:
-        raise RequestError(f"beam_width must be a whole number from 1 to {most}",
-                           param="beam_width")  # fmt: skip
-    if params.n > width:
+    if params.n > check_width(params, most=min(MAX_WIDTH, vocab_size)):
         raise RequestError(
             "n must be at most beam_width: a search has no more answers than beams", param="n"
         )
@@ -49,6 +44,17 @@ def check_beams(params: SamplingParams, *, vocab_size: int) -> None:
     if not isinstance(params.early_stopping, bool) and params.early_stopping != "never":
         raise RequestError('early_stopping must be true, false or "never"', param="early_stopping")
     _check_company(params)
+
+
+def check_width(params: SamplingParams, *, most: int = MAX_WIDTH) -> int:
+    """Beams of the search that is asked for, 1 without one. Raises RequestError."""
+    width = params.beam_width
+    if width is None:
+        return 1
+    if not isinstance(width, int) or isinstance(width, bool) or not 1 <= width <= most:
+        raise RequestError(f"beam_width must be a whole number from 1 to {most}",
+                           param="beam_width")  # fmt: skip
+    return width
 
 
 def _check_penalty(penalty: object) -> None:

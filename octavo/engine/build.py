@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import octavo
 from octavo.compute.attention import AttentionShape, Selection, select
@@ -29,12 +29,14 @@ from octavo.core.config import (
 )
 from octavo.core.errors import ConfigError
 from octavo.core.events import Sink
+from octavo.core.gguf_header import read_header
 from octavo.core.lookup import Lookup
 from octavo.core.loop import Loop
 from octavo.core.model_config import ModelConfig
 from octavo.core.scheduler import Scheduler
 from octavo.core.spec import KVSpec
 from octavo.engine.engine import Engine
+from octavo.engine.generation_defaults import GenerationDefaults, generation_defaults
 from octavo.engine.machine import available_bytes, usable_threads
 from octavo.engine.prepare import Preparer
 from octavo.engine.tokenizer import Tokenizer
@@ -52,7 +54,8 @@ MIB = 1 << 20
 class EngineInfo:
     """What an engine chose at its start. Tokens, blocks and bytes as the names say.
 
-    `max_live_sequences`: choices of all requests that may run and wait at once.
+    `max_live_sequences`: choices of all requests that may run and wait at once. `defaults`: the
+    sampling of requests that do not set it.
     """
 
     model: str
@@ -72,6 +75,7 @@ class EngineInfo:
     max_live_sequences: int
     max_num_batched_tokens: int
     memory_note: str
+    defaults: GenerationDefaults
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +109,9 @@ def build(
     source = open_source(path)
     shape = source.config()
     max_len = resolve_length(config, max_position=shape.max_position)
-    tokenizer = _tokenizer(path, skip=config.model.skip_tokenizer_init)
+    metadata = None if path.is_dir() else read_header(path).metadata
+    defaults = _defaults(config, path, metadata)
+    tokenizer = _tokenizer(path, metadata, skip=config.model.skip_tokenizer_init)
     torch.set_num_threads(config.model.threads or 1)
     with progress.stage(f"Loading {path.name}", total_bytes=source.total_bytes()) as advance:
         decoder = load_decoder(
@@ -126,12 +132,13 @@ def build(
     loop = Loop(_scheduler(config, spec, sink), runner, clock)
     engine = Engine(
         loop,
-        preparer=_preparer(config, shape, tokenizer),
+        preparer=_preparer(config, shape, tokenizer, defaults=defaults),
         tokenizer=tokenizer,
         namespace=_namespace(config, source) if config.cache.enable_prefix_caching else None,
         max_live=config.scheduler.max_num_seqs + config.scheduler.max_num_queued_reqs,
     )
-    return Built(engine, _info(config, spec, selection, path=path, engine=engine))
+    info = _info(config, spec, selection, path=path, engine=engine, defaults=defaults)
+    return Built(engine, info)
 
 
 def _device(device: str) -> torch.device:
@@ -160,17 +167,17 @@ def _machine(device: torch.device) -> Machine:
     )
 
 
-def _tokenizer(path: Path, *, skip: bool) -> Tokenizer | None:
+def _tokenizer(path: Path, metadata: dict[str, Any] | None, *, skip: bool) -> Tokenizer | None:
+    """That of the folder at `path`, or of the .gguf file with `metadata`."""
     if skip:
         return None
-    if path.is_dir():
+    if metadata is None:
         from octavo.engine.hf_tokenizer import from_folder
 
         return from_folder(path)
-    from octavo.core.gguf_header import read_header
     from octavo.engine.gguf_tokenizer import from_metadata
 
-    return from_metadata(read_header(path).metadata)
+    return from_metadata(metadata)
 
 
 def _runner(
@@ -237,7 +244,21 @@ def _drafter(options: SpeculationOptions) -> Drafter | None:
     )
 
 
-def _preparer(config: EngineConfig, shape: ModelConfig, tokenizer: Tokenizer | None) -> Preparer:
+def _defaults(
+    config: EngineConfig, path: Path, metadata: dict[str, Any] | None
+) -> GenerationDefaults:
+    if config.model.generation_config == "none":
+        return GenerationDefaults()
+    return generation_defaults(path, metadata)
+
+
+def _preparer(
+    config: EngineConfig,
+    shape: ModelConfig,
+    tokenizer: Tokenizer | None,
+    *,
+    defaults: GenerationDefaults,
+) -> Preparer:
     eos = set(shape.eos_token_ids)
     if tokenizer is not None:
         eos |= set(tokenizer.eos_ids)
@@ -246,25 +267,33 @@ def _preparer(config: EngineConfig, shape: ModelConfig, tokenizer: Tokenizer | N
         vocab_size=shape.vocab_size,
         max_model_len=config.model.max_model_len or shape.max_position,
         eos_token_ids=sorted(eos),
+        defaults=defaults.params(),
     )
 
 
 def _namespace(config: EngineConfig, source: WeightSource) -> bytes:
     """Everything besides tokens that shapes the bytes of K and V."""
-    rope = repr(sorted(asdict(source.config().rope).items())).encode()
+    shape = source.config()
+    rope = shape.rope.at_length(config.model.max_model_len or shape.max_position)
     parts = (
         source.fingerprint(),
         config.model.dtype.encode(),
         config.cache.kv_cache_dtype.encode(),
         config.model.device.partition(":")[0].encode(),
-        rope,
+        repr(sorted(asdict(rope).items())).encode(),
         octavo.__version__.encode(),
     )
     return b"".join(len(part).to_bytes(8, "little") + part for part in parts)
 
 
 def _info(
-    config: EngineConfig, spec: KVSpec, selection: Selection, *, path: Path, engine: Engine
+    config: EngineConfig,
+    spec: KVSpec,
+    selection: Selection,
+    *,
+    path: Path,
+    engine: Engine,
+    defaults: GenerationDefaults,
 ) -> EngineInfo:
     num_blocks = engine.cache.pool.total
     per_group = f" of one of {len(spec.groups)} groups" if len(spec.groups) > 1 else ""
@@ -291,4 +320,5 @@ def _info(
         max_live_sequences=engine.max_live,
         max_num_batched_tokens=config.scheduler.max_num_batched_tokens,
         memory_note=note,
+        defaults=defaults,
     )

@@ -19,6 +19,7 @@ from octavo.core.loop import Loop
 from octavo.core.request import Finish, Request
 from octavo.core.sampling import SamplingParams
 from octavo.core.scheduler import Scheduler
+from octavo.engine.beam_bounds import check_width
 from octavo.engine.prepare import Prepared, Preparer
 from octavo.engine.session import Emit, Session
 from octavo.engine.stats import EngineStats
@@ -50,7 +51,7 @@ class Engine:
         self.max_live = max_live
         self._sessions: dict[str, Session] = {}
         self._ids = itertools.count()
-        self._live = 0  # choices with a place: reserved, or accepted and not ended
+        self._live = 0  # places of choices and beams: reserved, or accepted and not ended
         self._closed: str | None = None
         self._lock = threading.Lock()  # guards the sessions, the count and the end
         self._stats = EngineStats.of(self.scheduler)
@@ -69,12 +70,12 @@ class Engine:
 
     @property
     def room(self) -> int:
-        """Choices that may still be submitted before the queue is full."""
+        """Choices and beams that may still be submitted before the queue is full."""
         return self.max_live - self._live
 
     def prepare(self, request: GenerateRequest) -> Prepared:
         """Validate and tokenise. Raises RequestError, also for what could not even run alone."""
-        self._choices(request.params)
+        self.places(request.params)
         prepared = self._preparer.prepare(request)
         n_prompt = len(prepared.tokens)
         refusal = self.scheduler.would_refuse(n_prompt, prepared.limits.max_tokens)
@@ -87,23 +88,29 @@ class Engine:
             )
         return prepared
 
-    def _choices(self, params: SamplingParams) -> int:
-        """How many places a request needs. Raises RequestError if they can never be there."""
-        n = check_choices(params)
-        if n > self.max_live:
-            raise RequestError(
-                f"n {n} is more than the {self.max_live} requests that this engine lets run and "
-                "wait; ask for fewer",
-                param="n",
-            )
-        return n
+    def places(self, params: SamplingParams | None) -> int:
+        """How many places a request needs: one for each choice, in a search one for each beam.
 
-    def reserve(self, params: SamplingParams) -> int:
+        Raises RequestError if they can never be there.
+        """
+        if params is None:
+            return 1
+        n, width = check_choices(params), check_width(params)
+        if max(n, width) > self.max_live:
+            name = "n" if n > self.max_live else "beam_width"
+            raise RequestError(
+                f"{name} {max(n, width)} is more than the {self.max_live} requests that this "
+                "engine lets run and wait; ask for fewer",
+                param=name,
+            )
+        return max(n, width)
+
+    def reserve(self, params: SamplingParams | None) -> int:
         """Take places in the queue before any work is spent on a request. Returns how many.
 
         Raises Overloaded when too many run and wait, EngineClosed after `refuse`.
         """
-        n = self._choices(params)
+        n = self.places(params)
         with self._lock:
             self._check_open()
             if self._live + n > self.max_live:
@@ -148,6 +155,7 @@ class Engine:
 
     def _session(self, prepared: Prepared, emit: Emit) -> Session:
         root = None
+        spare = self.places(prepared.params) - prepared.params.n
         if self._namespace is not None:
             root = keys.root(self._namespace, salt=prepared.salt.encode())
         session = Session(
@@ -156,17 +164,20 @@ class Engine:
             tokenizer=self.tokenizer,
             root=root,
             block_tokens=self.cache.block_tokens,
-            emit=lambda chunk: self._pass_on(chunk, emit),
+            emit=lambda chunk: self._pass_on(chunk, emit, spare=spare),
         )
         if prepared.beams is not None:
             session.search(prepared.beams)
         return session
 
-    def _pass_on(self, chunk: Chunk, emit: Emit) -> None:
-        """Every choice ends with exactly one chunk that says so: here it leaves the count."""
+    def _pass_on(self, chunk: Chunk, emit: Emit, *, spare: int) -> None:
+        """Every choice ends with exactly one chunk that says so: here it leaves the count.
+
+        `spare` places, those of beams that are no choices, leave it with the last one.
+        """
         if chunk.finish_reason is not None:
             with self._lock:
-                self._live -= 1
+                self._live -= 1 if chunk.usage is None else 1 + spare
         emit(chunk)
 
     def _enter(self, session: Session, scheduler: Scheduler, now: float) -> None:

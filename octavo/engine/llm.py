@@ -43,7 +43,8 @@ class LLM:
         """Complete prompts: strings, token ids, or dicts with `prompt` or `prompt_token_ids`.
 
         One prompt or a list of them; outputs come in their order. One bad prompt raises
-        RequestError before anything runs. What fails while running ends that choice only: its
+        RequestError before anything runs. Without `params` the model's recommendation holds
+        (`info.defaults`). What fails while running ends that choice only: its
         `finish_reason` is "error", `error` says why, and the other outputs are whole.
         """
         if not isinstance(prompts, str | Mapping | Sequence):
@@ -64,7 +65,6 @@ class LLM:
         Errors are told as by `generate`.
         """
         conversations: Any = messages if _are_several(messages) else [messages]
-        params = params or SamplingParams()
         return self._run([
             GenerateRequest(messages=conversation, params=params) for conversation in conversations
         ])  # fmt: skip
@@ -111,7 +111,7 @@ class LLM:
         sessions: list[tuple[Session, Collector]] = []
         try:
             while waiting or self._engine.busy:
-                while waiting and waiting[-1].params.n <= self._engine.room:
+                while waiting and self._engine.places(waiting[-1].params) <= self._engine.room:
                     sessions.append(self._submit(waiting.pop()))
                 self._engine.step()
         finally:
@@ -142,17 +142,17 @@ def _are_several(messages: Any) -> bool:
 
 def _spread(
     params: SamplingParams | Sequence[SamplingParams] | None, n: int
-) -> Sequence[SamplingParams]:
+) -> Sequence[SamplingParams | None]:
     if params is None or isinstance(params, SamplingParams):
-        return [params or SamplingParams()] * n
-    if not isinstance(params, Sequence):
+        return [params] * n
+    if not isinstance(params, Sequence) or any(each is None for each in params):
         raise RequestError("params must be SamplingParams, or one for each prompt", param="params")
     if len(params) != n:
         raise RequestError(f"{n} prompts came with {len(params)} SamplingParams", param="params")
     return params
 
 
-def _request(prompt: Any, params: SamplingParams) -> GenerateRequest:
+def _request(prompt: Any, params: SamplingParams | None) -> GenerateRequest:
     if isinstance(prompt, Mapping):
         return _from_fields(prompt, params)
     if isinstance(prompt, str):
@@ -166,7 +166,7 @@ def _request(prompt: Any, params: SamplingParams) -> GenerateRequest:
     return GenerateRequest(prompt_token_ids=list(prompt), params=params)
 
 
-def _from_fields(prompt: Mapping[str, Any], params: SamplingParams) -> GenerateRequest:
+def _from_fields(prompt: Mapping[str, Any], params: SamplingParams | None) -> GenerateRequest:
     unknown = sorted(str(name)[:40] for name in prompt if name not in PROMPT_FIELDS)
     if unknown:
         raise RequestError(

@@ -52,16 +52,19 @@ class Preparer:
         vocab_size: int,
         max_model_len: int,
         eos_token_ids: Sequence[int],
+        defaults: SamplingParams,
     ) -> None:
         self._tokenizer = tokenizer
         self._chat = None if tokenizer is None else ChatFormat(tokenizer)
         self._vocab_size = vocab_size
         self._max_model_len = max_model_len
         self._eos = frozenset(eos_token_ids)
+        self._defaults = defaults
 
     def prepare(self, request: GenerateRequest) -> Prepared:
         """Raises RequestError naming the field that is wrong."""
-        params = checked_params(request.params, vocab_size=self._vocab_size)
+        params = self._defaults if request.params is None else request.params
+        params = checked_params(params, vocab_size=self._vocab_size)
         check_beams(params, vocab_size=self._vocab_size)
         check_order(request.priority, request.salt)
         tokens = self._tokens(request)

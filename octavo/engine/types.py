@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from octavo.core.receipt import Receipt
@@ -15,13 +15,14 @@ class GenerateRequest:
     """Text or tokens in, with what to do. Exactly one of prompt, prompt_token_ids, messages is set.
 
     `messages` are chat messages as dicts with role and content, rendered by the model's template.
+    `params` are taken as they are; None means what the model's files recommend.
     `priority`: lower runs first. `salt` separates cache namespaces. `id` is the caller's own label.
     """
 
     prompt: str | None = None
     prompt_token_ids: Sequence[int] | None = None
     messages: Sequence[dict[str, Any]] | None = None
-    params: SamplingParams = field(default_factory=SamplingParams)
+    params: SamplingParams | None = None
     priority: int = 0
     salt: str = ""
     id: str = ""

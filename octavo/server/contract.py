@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Protocol
 
+from octavo.engine.generation_defaults import GenerationDefaults
 from octavo.engine.types import Chunk, GenerateRequest
 
 
 class ServedModel(Protocol):
     """The part of the engine's description that requests are checked against. Sizes in tokens.
 
-    `max_live_sequences`: choices that it lets run and wait, all requests together.
+    `max_live_sequences`: choices that it lets run and wait, all requests together. `defaults`: the
+    sampling of requests that do not set it.
     """
 
     @property
@@ -24,6 +26,8 @@ class ServedModel(Protocol):
     def max_model_len(self) -> int: ...
     @property
     def max_live_sequences(self) -> int: ...
+    @property
+    def defaults(self) -> GenerationDefaults: ...
 
 
 class ChunkStream(Protocol):

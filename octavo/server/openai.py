@@ -9,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from octavo.core.errors import CallerError, ModelNotFound, OctavoError, RequestError
 from octavo.core.sampling import SamplingParams
+from octavo.engine.generation_defaults import GenerationDefaults
 from octavo.engine.types import GenerateRequest
 from octavo.server.body import parse_object
 from octavo.server.contract import ServedModel
@@ -69,7 +70,7 @@ def chat_job(raw: bytes, *, served: ServedModel, limits: ServerLimits, label: st
     completion = wire.max_completion_tokens
     limit_name = "max_tokens" if completion is None else "max_completion_tokens"
     limit = wire.max_tokens if completion is None else completion
-    params = sampling(wire, max_tokens=limit, logprobs=logprobs)
+    params = sampling(wire, served.defaults, max_tokens=limit, logprobs=logprobs)
     request = GenerateRequest(
         messages=[turn(one.role, one.content) for one in wire.messages],
         params=params,
@@ -85,14 +86,16 @@ def completion_job(raw: bytes, *, served: ServedModel, limits: ServerLimits, lab
     wire = validated(CompletionRequest, parse_object(raw))
     check_model(wire.model, served.model)
     choices = min(limits.choices, served.max_live_sequences)  # more would never be let in
-    if len(wire.prompt) > limits.prompts or len(wire.prompt) * (wire.n or 1) > choices:
+    each = max(wire.n or 1, wire.beams or 1)
+    if len(wire.prompt) > limits.prompts or len(wire.prompt) * each > choices:
         message = (
-            f"{len(wire.prompt)} prompts with n = {wire.n or 1}: at most {limits.prompts} prompts "
-            f"and {choices} choices fit in one request; send several."
+            f"{len(wire.prompt)} prompts with {each} choices or beams each: at most "
+            f"{limits.prompts} prompts and {choices} choices or beams fit in one request; "
+            "send several."
         )
         raise RequestError(message, param="prompt", code="too_many_prompts")
-    limit = COMPLETION_TOKENS if wire.max_tokens is None else wire.max_tokens
-    params = sampling(wire, max_tokens=limit, logprobs=wire.logprobs)
+    limit = wire.max_tokens or served.defaults.max_tokens or COMPLETION_TOKENS
+    params = sampling(wire, served.defaults, max_tokens=limit, logprobs=wire.logprobs)
     requests = tuple(
         GenerateRequest(
             prompt=prompt if isinstance(prompt, str) else None,
@@ -127,16 +130,26 @@ def turn(role: str, content: str | list[dict[str, str]]) -> dict[str, Any]:
     return {"role": "system" if role == "developer" else role, "content": content}
 
 
-def sampling(wire: Generation, *, max_tokens: int | None, logprobs: int | None) -> SamplingParams:
-    """Sampling parameters with OpenAI's defaults; -1 and 0 both mean all for `top_k`."""
-    return SamplingParams(
-        temperature=1.0 if wire.temperature is None else wire.temperature,
-        top_k=max(0, wire.top_k or 0),
-        top_p=1.0 if wire.top_p is None else wire.top_p,
-        min_p=wire.min_p or 0.0,
+def sampling(
+    wire: Generation,
+    defaults: GenerationDefaults,
+    *,
+    max_tokens: int | None,
+    logprobs: int | None,
+) -> SamplingParams:
+    """Sampling parameters with the model's defaults, else OpenAI's."""
+    own = {
+        "temperature": wire.temperature,
+        "top_k": None if wire.top_k is None else max(0, wire.top_k),  # -1 means all, too
+        "top_p": wire.top_p,
+        "min_p": wire.min_p,
+        "repetition_penalty": wire.repetition_penalty,
+        "max_tokens": max_tokens,
+    }
+    return defaults.params(
+        **{name: value for name, value in own.items() if value is not None},
         presence_penalty=wire.presence_penalty or 0.0,
         frequency_penalty=wire.frequency_penalty or 0.0,
-        repetition_penalty=1.0 if wire.repetition_penalty is None else wire.repetition_penalty,
         logit_bias=wire.logit_bias or None,
         allowed_token_ids=wire.allowed_token_ids,
         bad_words=tuple(wire.bad_words or ()),
@@ -146,7 +159,6 @@ def sampling(wire: Generation, *, max_tokens: int | None, logprobs: int | None) 
         include_stop_str_in_output=bool(wire.include_stop_str_in_output),
         ignore_eos=bool(wire.ignore_eos),
         min_tokens=wire.min_tokens or 0,
-        max_tokens=max_tokens,
         logprobs=logprobs,
         prompt_logprobs=prompt_logprobs(wire, logprobs),
         n=wire.n or 1,

@@ -22,19 +22,28 @@ from octavo.server.streams import Part, Streams
 class Tally:
     """One choice as it grows."""
 
-    __slots__ = ("finish_reason", "logprobs", "prompt_logprobs", "texts")
+    __slots__ = ("cumulative_logprob", "finish_reason", "logprobs", "prompt_logprobs", "texts")
 
     def __init__(self) -> None:
         self.texts: list[str] = []
         self.logprobs: list[Position] = []
         self.prompt_logprobs: PromptLogprobs | None = None
         self.finish_reason: str | None = None
+        self.cumulative_logprob: float | None = None
 
     def add(self, chunk: Chunk) -> None:
         self.texts.append(chunk.text)
         self.logprobs.extend(chunk.logprobs or ())
         self.prompt_logprobs = chunk.prompt_logprobs or self.prompt_logprobs
         self.finish_reason = chunk.finish_reason or self.finish_reason
+        if chunk.cumulative_logprob is not None:
+            self.cumulative_logprob = chunk.cumulative_logprob
+
+
+def search_score(of: Tally | Chunk) -> dict[str, float]:
+    """What a choice has beside OpenAI's fields where it is an answer of a beam search."""
+    score = of.cumulative_logprob
+    return {} if score is None else {"cumulative_logprob": score}
 
 
 class Shape(Protocol):
@@ -71,12 +80,13 @@ class ChatShape:
 
     def delta(self, index: int, chunk: Chunk) -> dict[str, Any]:
         delta = {"content": chunk.text} if chunk.text else {}
-        return {
+        choice = {
             "index": index,
             "delta": delta,
             "logprobs": self._logprobs(chunk.logprobs),
             "finish_reason": chunk.finish_reason,
         }
+        return choice | search_score(chunk)
 
     def answer(self, tallies: Sequence[Tally]) -> dict[str, Any]:
         answer: dict[str, Any] = {
@@ -89,12 +99,13 @@ class ChatShape:
 
     def _choice(self, index: int, tally: Tally) -> dict[str, Any]:
         message = {"role": "assistant", "content": "".join(tally.texts), "refusal": None}
-        return {
+        choice = {
             "index": index,
             "message": message,
             "logprobs": self._logprobs(tally.logprobs),
             "finish_reason": tally.finish_reason,
         }
+        return choice | search_score(tally)
 
     def _logprobs(self, positions: tuple[Position, ...] | list[Position] | None) -> Any:
         if self._job.top_logprobs is None or not positions:
@@ -133,7 +144,8 @@ class CompletionShape:
         del index
 
     def delta(self, index: int, chunk: Chunk) -> dict[str, Any]:
-        return self._entry(index, chunk.text, chunk.logprobs, chunk.finish_reason)
+        choice = self._entry(index, chunk.text, chunk.logprobs, chunk.finish_reason)
+        return choice | search_score(chunk)
 
     def answer(self, tallies: Sequence[Tally]) -> dict[str, Any]:
         choices = []
@@ -144,7 +156,7 @@ class CompletionShape:
             count = self._job.prompt_logprobs
             if count is not None and scores is not None:
                 choice["prompt_logprobs"] = prompt_entries(scores, count, self._token_bytes)
-            choices.append(choice)
+            choices.append(choice | search_score(tally))
         return {"choices": choices}
 
     def _entry(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from octavo.cli import local
 from octavo.cli.main import main
 from octavo.core.errors import OctavoError
 from octavo.core.receipt import Receipt
+from octavo.engine.generation_defaults import GenerationDefaults
 from octavo.engine.types import Chunk, GenerateRequest, Usage
 
 Step = Chunk | Callable[[], None]
@@ -20,6 +21,7 @@ Step = Chunk | Callable[[], None]
 @dataclass
 class Info:
     model: str = "fake-model"
+    defaults: GenerationDefaults = field(default_factory=GenerationDefaults)
 
 
 class FakeLocal:

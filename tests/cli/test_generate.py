@@ -9,6 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
+from octavo.core.sampling import SamplingParams
+from octavo.engine.generation_defaults import GenerationDefaults
 from octavo.engine.types import Chunk
 from tests.cli.conftest import FakeLocal, Result
 
@@ -35,6 +37,21 @@ def test_sampling_flags(octavo: Run, engine: FakeLocal) -> None:
     params = engine.requests[0].params
     assert (params.temperature, params.top_p, params.top_k, params.min_p) == (0, 0.5, 3, 0.1)
     assert (params.seed, params.stop, params.max_tokens) == (7, ("a", "b"), 9)
+
+
+def test_flags_that_are_not_given_are_the_models_else_ours(octavo: Run, engine: FakeLocal) -> None:
+    octavo("generate", "hi")
+    engine.info.defaults = GenerationDefaults(temperature=0.6, top_k=9)
+    octavo("generate", "hi", "--top-p", "0.5")
+    ours, models = (request.params for request in engine.requests)
+    assert ours == SamplingParams(temperature=0.2, max_tokens=1024)
+    assert models == SamplingParams(temperature=0.6, top_k=9, top_p=0.5, max_tokens=1024)
+
+
+def test_a_search_takes_none_of_our_defaults_but_the_length(octavo: Run, engine: FakeLocal) -> None:
+    engine.info.defaults = GenerationDefaults(top_k=9)
+    octavo("generate", "hi", "--beam-width", "4")
+    assert engine.requests[0].params == SamplingParams(beam_width=4, max_tokens=1024)
 
 
 def test_chat_template(octavo: Run, engine: FakeLocal) -> None:

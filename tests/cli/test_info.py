@@ -151,3 +151,14 @@ def test_a_folder_without_a_config(octavo: Run, tmp_path: Path) -> None:
     done = octavo("info", str(tmp_path))
     assert (done.code, done.out) == (2, "")
     assert "config.json" in done.err
+
+
+def test_recommended_sampling_and_where_it_stands(octavo: Run, folder: str) -> None:
+    assert "Sampling: no defaults of the model" in octavo("info", folder).out
+    (Path(folder) / "generation_config.json").write_text('{"temperature": 0.6}')
+    assert "Sampling: temperature 0.6 (generation_config.json)" in octavo("info", folder).out
+    found = json.loads(octavo("info", folder, "--json").out)
+    assert found["sampling"] == {"temperature": 0.6}
+    assert found["sampling_from"] == "generation_config.json"
+    ignored = octavo("info", folder, "--json", "--generation-config", "none")
+    assert json.loads(ignored.out)["sampling"] == {}

@@ -26,6 +26,7 @@ def test_announcement() -> None:
     assert "not taken: fast: not built" in text
     assert "100 blocks of 16 tokens: 1,600 tokens fit, 1.6 MiB (1.0 KiB a token" in text
     assert "100 blocks of 16 KiB = 1.6 MiB" in text
+    assert "sampling no defaults of the model" in text
     words = shlex.split(text[text.index("curl") :].replace("\\\n", " "))
     body = json.loads(words[words.index("-d") + 1])
     assert body["model"] == "fake-model"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+
 import gguf
 import numpy as np
 import pytest
 import torch
 
 from octavo.compute import gguf_quants
-from octavo.compute.gguf_quants import PLAIN, READABLE, dequantise
+from octavo.compute.gguf_library import LIBRARY_TYPES
+from octavo.compute.gguf_quants import PLAIN, READABLE, check_readable, dequantise
 from octavo.core.errors import ModelFileError
 
 BLOCKS = [name for name in READABLE if name not in PLAIN]
@@ -18,6 +21,8 @@ HALVES = {
     **dict.fromkeys(("Q4_1", "Q5_1", "Q4_K", "Q5_K"), (0, 2)),
     **{"Q2_K": (80, 82), "Q3_K": (108,), "Q6_K": (208,), "TQ1_0": (52,), "TQ2_0": (64,)},
     **{"MXFP4": (), "NVFP4": ()},
+    **dict.fromkeys(LIBRARY_TYPES, (0,)),
+    "IQ1_M": (54,),  # its scale is in the top bits of four words; this has the exponent's
 }
 
 
@@ -74,10 +79,20 @@ def test_tiles_do_not_show(type_name: str, monkeypatch: pytest.MonkeyPatch) -> N
     assert torch.equal(tiled.view(torch.int32), whole.view(torch.int32))
 
 
-@pytest.mark.parametrize("type_name", ["IQ2_XXS", "IQ3_S", "IQ1_M", "Q8_K", "Q8_1", "Q1_0", "I8"])
+@pytest.mark.parametrize("type_name", ["Q8_K", "Q8_1", "Q1_0", "I8"])
 def test_a_type_that_is_not_read_is_named_with_those_that_are(type_name: str) -> None:
     with pytest.raises(
         ModelFileError, match=rf"'blk\.0\.attn_q\.weight'.*{type_name}.*Q6_K"
     ) as caught:
         dequantise(torch.zeros(1, 256, dtype=torch.uint8), type_name, name="blk.0.attn_q.weight")
     assert caught.value.param == "blk.0.attn_q.weight"
+
+
+@pytest.mark.parametrize("type_name", LIBRARY_TYPES)
+def test_without_the_package_the_extra_is_named(
+    type_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "gguf.quants", None)  # as if it were not installed
+    with pytest.raises(ModelFileError, match=rf"'w' is stored as {type_name}.*octavo\[gguf\]"):
+        check_readable(type_name, name="w")
+    check_readable("Q4_0", name="w")

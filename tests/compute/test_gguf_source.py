@@ -12,6 +12,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from octavo.compute.gguf_library import LIBRARY_TYPES
 from octavo.compute.gguf_names import hf_name
 from octavo.compute.gguf_source import halves_first
 from octavo.compute.weights import expected_shapes, open_source
@@ -65,6 +66,24 @@ def test_quantised_file_is_the_quantised_model(tmp_path: Path, quant: str) -> No
         if plain.ndim > 1:
             plain = gguf.quants.dequantize(gguf.quants.quantize(plain, kind), kind)
         np.testing.assert_array_equal(value.numpy(), plain, err_msg=name)
+
+
+@pytest.mark.parametrize("quant", LIBRARY_TYPES)
+def test_types_that_the_package_reads(tmp_path: Path, quant: str) -> None:
+    sizes = {"hidden_size": 256, "intermediate_size": 256, "num_hidden_layers": 1}
+    model = tiny_llama(tmp_path / "hf", **sizes)
+    path = tmp_path / "m.gguf"
+    write_gguf(path, model, quant=quant)
+    ours = dict(open_source(path).tensors())
+    stored = {tensor.name: tensor for tensor in gguf.GGUFReader(path).tensors}
+    for name, value in ours.items():
+        tensor = stored[gguf_name(name)]
+        theirs = torch.from_numpy(gguf.quants.dequantize(tensor.data.copy(), tensor.tensor_type))
+        if "q_proj" in name or "k_proj" in name:
+            theirs = halves_first(theirs, 4 if "q_proj" in name else 2)
+        assert value.isfinite().all()
+        assert torch.equal(value, theirs), name
+    assert ours.keys() == dict(model.named_parameters()).keys()
 
 
 def test_logits_equal_those_of_transformers_own_reader(tmp_path: Path) -> None:

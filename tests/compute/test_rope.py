@@ -12,6 +12,7 @@ from octavo.compute.rope import MOST_POSITIONS, RopeTable, inverse_frequencies
 from octavo.core.errors import ConfigError, ModelFileError
 from octavo.core.hf_config import from_hf
 from octavo.core.model_config import LinearScaling, Llama3Scaling, RopeConfig, YarnScaling
+from tests.families import LONGROPE
 
 PLAIN = RopeConfig(theta=10000.0, dim=16)
 SCALING = Llama3Scaling(
@@ -186,3 +187,30 @@ def test_what_makes_no_sense_is_refused(changes: dict[str, object]) -> None:
 def test_table_size_is_bounded(n_positions: int) -> None:
     with pytest.raises(ConfigError, match="max_model_len must be in"):
         RopeTable(PLAIN, n_positions)
+
+
+@pytest.mark.parametrize("n_positions", [64, 65])
+@pytest.mark.parametrize("attention_factor", [None, 1.3])
+def test_longrope_tables_match_transformers(
+    n_positions: int, attention_factor: float | None
+) -> None:
+    from transformers import Phi3Config
+    from transformers.models.phi3.modeling_phi3 import Phi3RotaryEmbedding
+
+    rope = {**LONGROPE["rope_parameters"], "attention_factor": attention_factor}
+    sizes = {"hidden_size": 64, "num_attention_heads": 4, "max_position_embeddings": 512}
+    fields = {**sizes, "original_max_position_embeddings": 64}
+    reference = Phi3RotaryEmbedding(Phi3Config(**fields, rope_parameters=dict(rope)))
+    positions = torch.arange(n_positions)
+    cos, sin = reference(torch.zeros(1), positions[None])
+    raw = {
+        "architectures": ["Phi3ForCausalLM"],
+        "intermediate_size": 8,
+        "num_hidden_layers": 1,
+        "vocab_size": 8,
+        **fields,
+        "rope_parameters": rope,
+    }
+    ours = RopeTable(from_hf(raw).rope, n_positions).at(positions)
+    torch.testing.assert_close(ours.cos[:, 0], cos[0], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(ours.sin[:, 0, 4:], sin[0, :, 4:], rtol=1e-4, atol=1e-4)

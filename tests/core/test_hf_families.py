@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 
 from octavo.core.errors import ModelFileError
 from octavo.core.hf_config import FAMILIES, from_hf
-from octavo.core.model_config import LinearScaling, ModelConfig, RopeConfig
+from octavo.core.model_config import LinearScaling, LongropeScaling, ModelConfig, RopeConfig
 
 BASE: dict[str, Any] = {
     "hidden_size": 64,
@@ -23,6 +25,12 @@ BASE: dict[str, Any] = {
 }
 QWEN2 = {**BASE, "architectures": ["Qwen2ForCausalLM"], "hidden_act": "silu"}
 QWEN3 = {**QWEN2, "architectures": ["Qwen3ForCausalLM"]}
+LONGROPE: dict[str, Any] = {
+    "type": "su",
+    "short_factor": [1.0] * 8,
+    "long_factor": [2] * 8,
+    "original_max_position_embeddings": 2048,
+}
 PHI3 = {**BASE, "architectures": ["Phi3ForCausalLM"], "sliding_window": 2047}
 # The older spelling of Gemma's files: both names of the activation, no list of layers.
 GEMMA2 = {
@@ -111,6 +119,21 @@ def test_phi3() -> None:
     assert read(PHI3, sliding_window=None).window is None
 
 
+def test_phi3_longrope_in_the_spelling_of_its_first_files() -> None:
+    rope = read(PHI3, rope_scaling=LONGROPE).rope
+    assert rope.scaling == LongropeScaling(
+        short_factors=(1.0,) * 8,
+        long_factors=(2.0,) * 8,
+        original_max_position=2048,
+        attention_factor=math.sqrt(1 + math.log(4) / math.log(2048)),
+    )
+    assert rope.at_length(2048) == rope
+    assert rope.at_length(2049).scaling == replace(rope.scaling, is_long=True)
+    outside = read(PHI3, rope_scaling=LONGROPE, original_max_position_embeddings=8192)
+    assert outside.rope.scaling.original_max_position == 8192
+    assert outside.rope.scaling.attention_factor == 1.0
+
+
 def test_gemma2() -> None:
     config = read(GEMMA2)
     assert (config.window, config.sliding_layers) == (4096, (0, 2, 4))
@@ -141,8 +164,23 @@ REFUSED: list[tuple[dict[str, Any], str, dict[str, Any], str]] = [
     (QWEN2, "use_sliding_window", {"use_sliding_window": "yes"}, "true or false"),
     (QWEN3, "hidden_act", {"hidden_act": "gelu"}, "silu"),
     (QWEN3, "mlp_bias", {"mlp_bias": True}, "False"),
-    (PHI3, "rope_type", {"rope_scaling": {"rope_type": "longrope"}}, "must be one of default"),
-    (PHI3, "type", {"rope_scaling": {"type": "su", "short_factor": [1]}}, "not 'su'"),
+    (PHI3, "rope_type", {"rope_scaling": {"rope_type": "yarn"}}, "must be one of default"),
+    (QWEN2, "type", {"rope_scaling": LONGROPE}, "not 'su'"),
+    *(
+        (PHI3, field, {"rope_scaling": {**LONGROPE, field: value}}, message)
+        for field, value, message in (
+            ("short_factor", [1.0] * 7, "a list of 8 numbers"),
+            ("short_factor", None, "missing"),
+            ("long_factor", [1.0] * 7 + [0], "above zero"),
+            ("long_factor", [1.0] * 7 + [float("nan")], "above zero"),
+            ("long_factor", [1.0] * 7 + [True], "above zero"),
+            ("long_factor", {"0": 1.0}, "a list of 8"),
+            ("short_mscale", 1.1, "absent"),
+            ("attention_factor", 0, "above zero"),
+            ("original_max_position_embeddings", None, "missing"),
+            ("original_max_position_embeddings", 1, "above 1"),
+        )
+    ),
     (PHI3, "partial_rotary_factor", {"partial_rotary_factor": 0.35}, "even part of the head's 16"),
     (PHI3, "partial_rotary_factor", {"partial_rotary_factor": 1e9}, "even part"),
     (PHI3, "attention_bias", {"attention_bias": True}, "False"),

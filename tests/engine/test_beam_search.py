@@ -13,7 +13,7 @@ import torch
 
 from octavo.core.batch import Batch, StepResult
 from octavo.core.beams import Hypothesis
-from octavo.core.errors import RequestError, Unsupported
+from octavo.core.errors import Overloaded, RequestError, Unsupported
 from octavo.core.request import Request
 from octavo.core.sampling import SamplingParams
 from octavo.engine.async_engine import AsyncEngine
@@ -216,6 +216,28 @@ def test_closing_the_stream_leaves_nothing_behind(folder: Path) -> None:
         assert (stats.running, stats.waiting, stats.held_blocks) == (0, 0, 0)
         assert ours._engine.room == ours._engine.max_live
         assert [choice.ended for choice in session._choices] == [True] * 8
+
+
+def test_a_search_takes_a_place_in_the_queue_for_each_beam(folder: Path) -> None:
+    with llm(folder, max_num_seqs=2, max_num_queued_reqs=4) as ours:
+        engine = ours._engine
+        prepared = engine.prepare(
+            GenerateRequest(prompt_token_ids=PROMPTS[2], params=beams(4, n=1))
+        )
+        engine.submit(prepared, lambda chunk: None)
+        assert (engine.max_live, engine.room) == (6, 2)
+        with pytest.raises(Overloaded, match="4 of 6 places are taken and 4 are wanted"):
+            engine.submit(prepared, lambda chunk: None)
+        while engine.busy:
+            engine.step()
+        assert engine.room == 6
+        with pytest.raises(RequestError, match="beam_width 7 is more than the 6") as caught:
+            engine.reserve(beams(7, n=1))
+        assert caught.value.param == "beam_width"
+        with pytest.raises(RequestError, match="beam_width must be a whole number"):
+            engine.reserve(SamplingParams(beam_width=10**9))
+        assert len(ours.generate([PROMPTS[2]] * 3, beams(4, n=1))) == 3
+        assert engine.room == 6
 
 
 def test_a_broken_step_ends_every_answer_with_the_error(

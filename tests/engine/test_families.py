@@ -14,7 +14,7 @@ import torch
 from octavo.core.spec import Sliding
 from octavo.core.table import NOTHING
 from tests.engine.tiny import GREEDY, Desk, assert_same, prompt
-from tests.families import FAMILIES, tiny_family
+from tests.families import FAMILIES, LONGROPE, tiny_family
 
 WINDOWED = ["mistral", "qwen2_window", "phi3", "gemma2", "gemma3"]
 LONG = replace(GREEDY, max_tokens=64)
@@ -36,9 +36,9 @@ Answer = tuple[list[int], torch.Tensor]
 class Reference:
     """One family's checkpoint, and what transformers makes of tokens."""
 
-    def __init__(self, folder: Path, family: str) -> None:
+    def __init__(self, folder: Path, family: str, **overrides: Any) -> None:
         self.folder = folder
-        self.model = tiny_family(folder, family)
+        self.model = tiny_family(folder, family, **overrides)
 
     def check(self, tokens: Sequence[int], answer: Answer) -> None:
         """`answer` is greedy: each token is the best of transformers' logits there."""
@@ -149,3 +149,26 @@ def test_choices_fork_inside_a_window(references: dict[str, Reference], family: 
     desk.run()
     for choice in range(3):
         reference.check(tokens, desk.result(session, choice))
+
+
+@pytest.mark.parametrize(("max_model_len", "n_prompt"), [(64, 24), (512, 70)])
+def test_longrope_is_that_of_transformers_within_either_list(
+    tmp_path: Path, max_model_len: int, n_prompt: int
+) -> None:
+    """transformers chooses by each sequence, we by the longest: here both choose the same."""
+    reference = Reference(tmp_path, "phi3", **LONGROPE)
+    desk = Desk(tmp_path, max_model_len=max_model_len)
+    tokens = prompt(n_prompt, seed=4)
+    for _ in ("cold", "warm"):
+        (answer,) = desk.answer(tokens, params=replace(GREEDY, max_tokens=40))
+        reference.check(tokens, answer)
+
+
+def test_the_lists_of_longrope_share_no_cache(tmp_path: Path) -> None:
+    tiny_family(tmp_path, "phi3", **LONGROPE)
+    short, shorter, long, longer = (
+        Desk(tmp_path, max_model_len=length).engine._namespace for length in (64, 40, 65, 512)
+    )
+    assert short == shorter
+    assert long == longer
+    assert short != long

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from octavo.compute.weights import open_source
+from tests.checkpoints import tiny_llama, write_gguf
 from tests.engine.tiny import GREEDY, Desk, assert_same, prompt
 from tests.families import GGUF_FAMILIES, tiny_family, write_family_gguf
 
@@ -69,3 +70,14 @@ def test_answers_are_those_of_transformers(tmp_path: Path, model: Any) -> None:
         with torch.inference_mode():
             logits = model(torch.tensor([[*tokens, *answer[0][:-1]]])).logits[0, 66:]
         assert_same(answer, (logits.argmax(-1).tolist(), logits))
+
+
+def test_a_file_that_the_package_decodes_answers_as_its_weights_do(tmp_path: Path) -> None:
+    model = tiny_llama(tmp_path / "folder", hidden_size=256, intermediate_size=256)
+    write_gguf(tmp_path / "m.gguf", model, quant="IQ2_XS")
+    model.load_state_dict(dict(open_source(tmp_path / "m.gguf").tensors()), strict=False)
+    tokens = prompt(40, seed=8)
+    answer = Desk(tmp_path / "m.gguf").answer(tokens)[0]
+    with torch.inference_mode():
+        logits = model(torch.tensor([[*tokens, *answer[0][:-1]]])).logits[0, 39:]
+    assert_same(answer, (logits.argmax(-1).tolist(), logits))

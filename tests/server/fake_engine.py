@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from octavo.core.errors import RequestError
+from octavo.engine.generation_defaults import GenerationDefaults
 from octavo.engine.types import Chunk, GenerateRequest, TokenLogprob, Usage
 
 MODEL = "fake-model"
@@ -32,6 +33,7 @@ class FakeInfo:
     max_num_seqs: int = 8
     max_live_sequences: int = 12
     max_num_batched_tokens: int = 256
+    defaults: GenerationDefaults = field(default_factory=GenerationDefaults)
     memory_note: str = "100 blocks of 16 KiB = 1.6 MiB"
 
 

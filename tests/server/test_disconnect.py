@@ -12,6 +12,7 @@ import openai
 import pytest
 
 from octavo.core.errors import EngineError
+from octavo.core.sampling import SamplingParams
 from octavo.engine.types import Chunk, GenerateRequest
 from octavo.server.streams import Streams
 from tests.server.conftest import Served
@@ -214,7 +215,7 @@ def test_streams_cancel_all_even_if_one_refuses() -> None:
     engine = FakeEngine()
 
     async def cancel() -> None:
-        stream = await engine.submit(GenerateRequest(prompt="a"))
+        stream = await engine.submit(GenerateRequest(prompt="a", params=SamplingParams()))
         await Streams([Broken([], 7, engine), stream]).cancel()
 
     asyncio.run(cancel())

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import openai
 import pytest
 
-from octavo.engine.types import Chunk
+from octavo.core.sampling import SamplingParams
+from octavo.engine.generation_defaults import GenerationDefaults
+from octavo.engine.types import Chunk, GenerateRequest
 from tests.server.conftest import Served
-from tests.server.fake_engine import MODEL, usage
+from tests.server.fake_engine import MODEL, hello, usage
 
 HI: list[Any] = [{"role": "user", "content": "hi"}]
 
@@ -114,6 +117,59 @@ def test_defaults(served: Served) -> None:
     assert (params.temperature, params.top_p, params.top_k, params.n) == (1.0, 1.0, 0, 1)
     assert params.max_tokens is None
     assert params.logprobs is None
+
+
+@pytest.fixture
+def recommends(served: Served, monkeypatch: pytest.MonkeyPatch) -> Served:
+    """A server whose model's files recommend sampling."""
+    defaults = GenerationDefaults(temperature=0.6, top_k=20, min_p=0.1, max_tokens=40)
+    monkeypatch.setattr(served.engine, "info", replace(served.engine.info, defaults=defaults))
+    return served
+
+
+def test_fields_that_are_not_set_are_the_models(recommends: Served) -> None:
+    chat = recommends.client.chat.completions
+    chat.create(model=MODEL, messages=HI, top_p=0.5)
+    chat.create(model=MODEL, messages=HI, temperature=0, extra_body={"top_k": 0, "min_p": None})
+    chat.create(model=MODEL, messages=HI, max_tokens=7, extra_body={"beam_width": 2})
+    recommends.client.completions.create(model=MODEL, prompt="hi")
+    recommends.client.completions.create(model=MODEL, prompt="hi", max_tokens=3)
+    unset, own, search, prompt, short = (one.params for one in recommends.engine.requests)
+    assert unset == SamplingParams(temperature=0.6, top_k=20, min_p=0.1, top_p=0.5, max_tokens=40)
+    assert own == SamplingParams(temperature=0, top_k=0, min_p=0.1, max_tokens=40)
+    assert search == SamplingParams(beam_width=2, max_tokens=7)
+    assert (prompt.temperature, prompt.max_tokens, short.max_tokens) == (0.6, 40, 3)
+
+
+def test_answers_of_a_search_have_their_scores(served: Served) -> None:
+    def script(request: GenerateRequest) -> list[Chunk]:
+        end = {"finish_reason": "stop"}
+        return [
+            Chunk(0, "a", (1,), cumulative_logprob=-0.5, **end),
+            Chunk(1, "b", (2,), cumulative_logprob=-1.5, usage=usage(), **end),
+        ]
+
+    served.engine.script = script
+    asked: dict[str, Any] = {"model": MODEL, "n": 2, "extra_body": {"beam_width": 2}}
+    chat = served.client.chat.completions
+    with chat.create(messages=HI, stream=True, **asked) as stream:
+        events = [event.choices[0] for event in stream if event.choices[0].finish_reason]
+    for choices in (
+        chat.create(messages=HI, **asked).choices,
+        served.client.completions.create(prompt="hi", **asked).choices,
+        events,
+    ):
+        assert [choice.cumulative_logprob for choice in choices] == [-0.5, -1.5]
+    served.engine.script = hello
+    (sampled,) = chat.create(model=MODEL, messages=HI).choices
+    assert "cumulative_logprob" not in sampled.model_dump()
+
+
+def test_a_search_needs_room_for_its_beams(served: Served) -> None:
+    create = served.client.completions.create
+    with pytest.raises(openai.BadRequestError, match="4 choices or beams each"):
+        create(model=MODEL, prompt=["a"] * 4, extra_body={"beam_width": 4})
+    assert served.engine.requests == []
 
 
 def test_own_answer_can_be_sent_back(served: Served) -> None:

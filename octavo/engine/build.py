@@ -54,8 +54,8 @@ MIB = 1 << 20
 class EngineInfo:
     """What an engine chose at its start. Tokens, blocks and bytes as the names say.
 
-    `max_live_sequences`: choices of all requests that may run and wait at once. `defaults`: the
-    sampling of requests that do not set it.
+    `max_live_sequences`: choices and beams of all requests that may run and wait at once.
+    `defaults`: the sampling of requests that do not set it.
     """
 
     model: str

@@ -12,8 +12,8 @@ from octavo.engine.types import Chunk, GenerateRequest
 class ServedModel(Protocol):
     """The part of the engine's description that requests are checked against. Sizes in tokens.
 
-    `max_live_sequences`: choices that it lets run and wait, all requests together. `defaults`: the
-    sampling of requests that do not set it.
+    `max_live_sequences`: choices and beams that it lets run and wait, all requests together.
+    `defaults`: the sampling of requests that do not set it.
     """
 
     @property

@@ -15,7 +15,7 @@ class ServerLimits:
     header_bytes, header_fields  request line and headers together; beyond: 431.
     body_bytes      declared or streamed; beyond: 413.
     inline_bytes    bodies up to this size are parsed on the event loop, larger ones in a thread.
-    prompts, choices  prompts of one completion request, and prompts · n.
+    prompts, choices  prompts of one completion request, and prompts · n, or · beams.
     header_seconds, body_seconds  time for the whole header or body to arrive; beyond: 408.
     stall_seconds   a reader that takes nothing for this long is cut off and its request cancelled.
     drain_seconds   how long running requests may go on after the server was told to stop.

@@ -24,8 +24,8 @@ $(VENV)/.created:
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-$(VENV)/.run: $(VENV)/.created pyproject.toml constraints.txt
-	@echo "Installing (torch is the large one) ..."
+$(VENV)/.run: $(VENV)/.created pyproject.toml constraints.txt hatch_build.py $(wildcard native/*)
+	@echo "Installing (torch is the large one; the kernels take half a minute) ..."
 	$(INSTALL) -e .
 	@touch $@
 

@@ -109,8 +109,9 @@ def _random(name: str, parameter: torch.Tensor, architecture: str) -> torch.Tens
 GGUF_FAMILIES = ("qwen2", "qwen3", "phi3", "gemma2", "gemma3")
 
 
-def write_family_gguf(path: Path, model: Any, *, arch: str) -> None:
-    """Write `model` in F32 as a GGUF file, under the names that the gguf package has for `arch`.
+def write_family_gguf(path: Path, model: Any, *, arch: str, quant: str = "F32") -> None:
+    """Write `model` as a GGUF file, its matrices quantised as `quant`, under the names that the
+    gguf package has for `arch`.
 
     The metadata is what converters write; Gemma's norm weights get their 1 added.
     """
@@ -145,6 +146,7 @@ def write_family_gguf(path: Path, model: Any, *, arch: str) -> None:
     writer.add_eos_token_id(config.eos_token_id)
     kinds = {name: kind for kind, name in gguf.MODEL_ARCH_NAMES.items()}
     names = gguf.get_tensor_name_map(kinds[arch], config.num_hidden_layers)
+    qtype = gguf.GGMLQuantizationType[quant]
     for name, value in model.named_parameters():
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
@@ -152,7 +154,11 @@ def write_family_gguf(path: Path, model: Any, *, arch: str) -> None:
             value = value + 1.0
         stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
         assert stored is not None
-        writer.add_tensor(stored, value.detach().float().contiguous().numpy())
+        array = value.detach().float().contiguous().numpy()
+        if array.ndim == 1 or qtype == gguf.GGMLQuantizationType.F32:
+            writer.add_tensor(stored, array)
+        else:
+            writer.add_tensor(stored, gguf.quants.quantize(array, qtype), raw_dtype=qtype)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -17,7 +17,7 @@ from octavo.cli.units import count, size
 from octavo.core.config import EngineConfig, Machine, resolve_sizes
 from octavo.core.errors import ConfigError
 from octavo.core.model_config import ModelConfig
-from octavo.core.spec import DTYPE_BYTES, Group, KVSpec, Sliding
+from octavo.core.spec import DTYPE_BYTES, SCALE_BYTES, SCALED_DTYPES, Group, KVSpec, Sliding
 from octavo.engine import machine
 from octavo.engine.generation_defaults import (
     GENERATION_CONFIG,
@@ -109,7 +109,9 @@ class Fit:
 def fit(config: EngineConfig, shape: ModelConfig, dtype: str, memory_bytes: int) -> Fit:
     """Blocks that the engine would take: its own rule, on what the weights would leave."""
     spec = shape.kv_spec(dtype, config.cache.block_size)
-    weight_dtype = dtype if config.model.dtype == "auto" else config.model.dtype
+    weight_dtype = config.model.dtype
+    if weight_dtype == "auto":
+        weight_dtype = dtype if dtype in DTYPE_BYTES else "float32"
     weight_bytes = parameters(shape) * DTYPE_BYTES[weight_dtype]
     left = max(0, memory_bytes - weight_bytes)
     here = Machine(native_bf16=dtype == "bfloat16", available_bytes=left, threads=1)
@@ -229,10 +231,17 @@ def group_lines(spec: KVSpec) -> list[str]:
             f"  {times}{len(group.layers)} {type(group.kind).__name__.lower()} layers"
             f"{f', window {count(window)} tokens' if window else ''}: 2 (K and V) · "
             f"{len(group.layers)} · {group.kv_heads} heads · {group.head_dim} · "
-            f"{DTYPE_BYTES[group.dtype]} B = {count(group.bytes_per_token)} B a token "
+            f"{element_bytes(group)} = {count(group.bytes_per_token)} B a token "
             f"({size(group.bytes_per_token)})"
         )
     return found
+
+
+def element_bytes(group: Group) -> str:
+    """Bytes of one number of K or V, with its share of the scale where there is one."""
+    if group.dtype in SCALED_DTYPES:
+        return f"(1 + {SCALE_BYTES}/{group.head_dim}) B"
+    return f"{DTYPE_BYTES[group.dtype]} B"
 
 
 def window_tokens(group: Group) -> int | None:

@@ -65,7 +65,13 @@ def q6_k(blocks: torch.Tensor, out: torch.Tensor) -> None:
 
 
 def _scale_eighths(blocks: torch.Tensor, out: torch.Tensor) -> None:
-    """Apply the 8 scales and minima that Q4_K and Q5_K pack into bytes 4 to 16.
+    """Apply the 8 scales and minima of each block."""
+    scales, minima = eighths(blocks)
+    out.view(len(blocks), 8, 32).mul_(scales[:, :, None]).sub_(minima[:, :, None])
+
+
+def eighths(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The 8 scales and 8 minima of Q4_K and Q5_K blocks, packed into bytes 4 to 16: float32 [n, 8].
 
     Four bytes hold the first four scales, four the first four minima, in their low 6 bits. The last
     four bytes hold the low nibbles of the other scales (low) and minima (high), whose top two bits
@@ -77,6 +83,6 @@ def _scale_eighths(blocks: torch.Tensor, out: torch.Tensor) -> None:
     parts[:, :, 0] = first & 63
     parts[:, 0, 1] = (last & 15) | ((first[:, 0] >> 2) & 48)
     parts[:, 1, 1] = (last >> 4) | ((first[:, 1] >> 2) & 48)
-    scales = parts[:, 0].reshape(n, 8, 1).mul_(half(blocks, 0)[:, :, None])
-    minima = parts[:, 1].reshape(n, 8, 1).mul_(half(blocks, 2)[:, :, None])
-    out.view(n, 8, 32).mul_(scales).sub_(minima)
+    return parts[:, 0].reshape(n, 8).mul_(half(blocks, 0)), parts[:, 1].reshape(n, 8).mul_(
+        half(blocks, 2)
+    )

@@ -58,6 +58,19 @@ class GGUFSource:
 
     def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Each tensor as float32."""
+        for name, type_name, raw in self.stored():
+            tensor = self._tensors[name]
+            yield name, dequantise(raw, type_name, name=tensor.name).reshape(tensor.shape)
+
+    def types(self) -> dict[str, str]:
+        """Storage type of each tensor."""
+        return {name: tensor.type for name, tensor in self._tensors.items()}
+
+    def stored(self) -> Iterator[tuple[str, str, torch.Tensor]]:
+        """Name, storage type and bytes of each tensor: uint8 [rows, row bytes], rows in our order.
+
+        A vector has a row per element.
+        """
         with self._open() as file:
             for name, tensor in self._tensors.items():
                 raw = self._raw(file, tensor)
@@ -65,7 +78,7 @@ class GGUFSource:
                     raw = halves_first(raw, self._config.n_heads)
                 elif self._pairs and ".k_proj." in name:
                     raw = halves_first(raw, self._config.kv_heads)
-                yield name, dequantise(raw, tensor.type, name=tensor.name).reshape(tensor.shape)
+                yield name, tensor.type, raw
 
     def fingerprint(self) -> bytes:
         header = self._header

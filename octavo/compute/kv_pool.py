@@ -48,7 +48,7 @@ class KVPool:
         self.kv_heads = group.kv_heads
         self.head_dim = group.head_dim
         shape = (num_blocks + 1, self.layers, 2, group.kv_heads, block_tokens, group.head_dim)
-        self.tensor = _zeros(shape, DTYPES[group.dtype], device=torch.device(device))
+        self.tensor = zeros(shape, DTYPES[group.dtype], device=torch.device(device))
 
     @property
     def device(self) -> torch.device:
@@ -100,7 +100,7 @@ class KVPool:
         assert NOTHING < block <= self.num_blocks
 
 
-def _zeros(shape: tuple[int, ...], dtype: torch.dtype, *, device: torch.device) -> torch.Tensor:
+def zeros(shape: tuple[int, ...], dtype: torch.dtype, *, device: torch.device) -> torch.Tensor:
     """Zeros that, on the CPU, take memory only where they are first written.
 
     `torch.zeros` writes all of it: seconds, and half of the machine's memory, before the first

@@ -62,14 +62,14 @@ class RopeTable:
         if isinstance(config.scaling, YarnScaling | LongropeScaling):
             cos, sin = (part * config.scaling.attention_factor for part in (cos, sin))
         self.n_positions = n_positions
-        self._cos = torch.cat((cos, cos), dim=-1).to(device)
-        self._sin = torch.cat((-sin, sin), dim=-1).to(device)
+        self.cos = torch.cat((cos, cos), dim=-1).to(device)
+        self.sin = torch.cat((-sin, sin), dim=-1).to(device)
 
     def at(self, positions: torch.Tensor) -> Rotation:
         """Rows for int64 `positions` [tokens]; gathered once per step, shared by all layers."""
         return Rotation(
-            self._cos.index_select(0, positions).unsqueeze(1),
-            self._sin.index_select(0, positions).unsqueeze(1),
+            self.cos.index_select(0, positions).unsqueeze(1),
+            self.sin.index_select(0, positions).unsqueeze(1),
         )
 
 

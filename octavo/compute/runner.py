@@ -9,11 +9,9 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from octavo.compute.attention import AttentionBackend
 from octavo.compute.beam_candidates import with_candidates
-from octavo.compute.decoder import Decoder
+from octavo.compute.executor import Executor
 from octavo.compute.inputs import step_inputs
-from octavo.compute.kv_pool import KVPool
 from octavo.compute.prompt_scores import flat_places, owed_spans, score_spans
 from octavo.compute.sampler import BROKEN, Draw, sample
 from octavo.compute.shaper import Shaper
@@ -25,7 +23,7 @@ Observer = Callable[[Sequence[Row], torch.Tensor], None]
 
 
 class ModelRunner:
-    """`core.batch.Runner` for one decoder, one pool and one backend bound to that pool.
+    """`core.batch.Runner` for one model and its pool, wherever they are computed.
 
     Rows' seats are below `max_num_seqs`. `observer` is called with the sampling rows, each once
     for every position that is sampled, and their logits float32 [positions, vocab], before tokens
@@ -34,18 +32,15 @@ class ModelRunner:
 
     def __init__(
         self,
-        decoder: Decoder,
-        pool: KVPool,
+        executor: Executor,
         *,
-        backend: AttentionBackend,
         max_num_seqs: int = 128,
         observer: Observer | None = None,
     ) -> None:
-        self._decoder = decoder
-        self._pool = pool
-        self._backend = backend
+        self._executor = executor
+        self._pool = executor.pool
         self._observer = observer
-        self._shaper = Shaper(max_num_seqs, decoder.config.vocab_size, device=decoder.device)
+        self._shaper = Shaper(max_num_seqs, executor.vocab_size, device=self._pool.device)
 
     @torch.inference_mode()
     def run(self, batch: Batch) -> StepResult:
@@ -79,26 +74,20 @@ class ModelRunner:
         self, rows: Sequence[Row]
     ) -> tuple[torch.Tensor, dict[int, tuple[TokenScores, ...] | None]]:
         """Logits of the rows that sample, float32 [rows, vocab], and prompt scores by row."""
-        pool, decoder = self._pool, self._decoder
+        pool, executor = self._pool, self._executor
         inputs = step_inputs(rows, block_tokens=pool.block_tokens, device=pool.device)
         pool.wipe(inputs.begun_blocks)
         spans = owed_spans(rows)
         wanted = inputs.logit_rows
         if spans:
             wanted = torch.cat((wanted, flat_places(spans, device=pool.device)))
-        hidden = decoder.hidden(
-            inputs.tokens,
-            inputs.positions,
-            backend=self._backend,
-            plan=self._backend.plan(inputs.attention),
-            wanted=wanted,
-        )
+        hidden = executor.hidden(inputs, wanted)
         n_sampling = len(inputs.logit_rows)
-        logits = decoder.logits(hidden[:n_sampling])
+        logits = executor.logits(hidden[:n_sampling])
         if not spans:
             return logits, {}
         return logits, score_spans(
-            rows, spans, hidden=hidden[n_sampling:], logits_of=decoder.logits
+            rows, spans, hidden=hidden[n_sampling:], logits_of=executor.logits
         )
 
 

@@ -11,9 +11,10 @@ from typing import Any
 
 from octavo.core.errors import ConfigError
 from octavo.core.policies import MAX_LENGTH, PAGED, POWER_OF_TWO, Policies
-from octavo.core.spec import DTYPE_BYTES, KVSpec
+from octavo.core.spec import DTYPE_BYTES, SCALED_DTYPES, KVSpec
 
 ALLOCATORS = {"paged": PAGED, "max_length": MAX_LENGTH, "power_of_two": POWER_OF_TWO}
+BACKENDS = ("auto", "native", "torch")
 MOST_OF_ANYTHING = 1 << 48
 _MOST = {
     "num_speculative_tokens": 64,
@@ -35,14 +36,17 @@ class ModelOptions:
     served_model_name: str | None = _option(None, "name in the API; default: the model as given")
     dtype: str = _option(
         "auto",
-        "weights and activations; auto: bfloat16 where the device has it, else float32",
+        "weights and activations; auto: weights as stored on native kernels, else bfloat16 where "
+        "the device has it, else float32",
         choices=("auto", *DTYPE_BYTES),
     )
     max_model_len: int | None = _option(
         None, "longest prompt plus output in tokens; default: the model's own limit"
     )
     device: str = _option("cpu", "torch device that holds weights and KV cache")
-    attention_backend: str = _option("auto", "attention backend by name; auto: the best that can")
+    attention_backend: str = _option(
+        "auto", "native kernels, plain torch, or auto: the first that can", choices=BACKENDS
+    )
     threads: int | None = _option(None, "CPU threads; default: the cores this process may use")
     skip_tokenizer_init: bool = _option(False, "serve token ids only, without a tokenizer")
     generation_config: str = _option(
@@ -61,7 +65,11 @@ class CacheOptions:
     kv_cache_memory_bytes: int | None = _option(
         None, "memory for K and V; default: half of what the weights leave"
     )
-    kv_cache_dtype: str = _option("auto", "dtype of K and V", choices=("auto", *DTYPE_BYTES))
+    kv_cache_dtype: str = _option(
+        "auto",
+        "dtype of K and V; auto: bfloat16 on native kernels, else that of the model",
+        choices=("auto", *DTYPE_BYTES, *SCALED_DTYPES),
+    )
     enable_prefix_caching: bool = _option(True, "reuse the blocks of equal prefixes")
     share_in_flight: bool = _option(True, "wait for equal blocks that are being computed")
     allocator: str = _option(
@@ -189,8 +197,13 @@ def _check(option: Option, value: Any) -> None:
         raise ConfigError(f"{option.name} must be one of {choices}", param=option.name)
 
 
-def resolve_numerics(config: EngineConfig, machine: Machine) -> EngineConfig:
-    """Close dtype, KV dtype and threads, which loading the weights needs."""
+def resolve_numerics(
+    config: EngineConfig, machine: Machine, *, native: bool = False
+) -> EngineConfig:
+    """Close dtype, KV dtype and threads, which loading the weights needs.
+
+    `native`: on the kernels, which keep weights as stored and compute between products in float32.
+    """
     model, cache = config.model, config.cache
     if config.scheduler.max_num_seqs > config.scheduler.max_num_batched_tokens:
         raise ConfigError(
@@ -200,8 +213,10 @@ def resolve_numerics(config: EngineConfig, machine: Machine) -> EngineConfig:
         )
     dtype = model.dtype
     if dtype == "auto":
-        dtype = "bfloat16" if machine.native_bf16 else "float32"
-    kv_dtype = dtype if cache.kv_cache_dtype == "auto" else cache.kv_cache_dtype
+        dtype = "bfloat16" if machine.native_bf16 and not native else "float32"
+    kv_dtype = cache.kv_cache_dtype
+    if kv_dtype == "auto":
+        kv_dtype = "bfloat16" if native else dtype
     model = replace(model, dtype=dtype, threads=model.threads or machine.threads)
     return replace(config, model=model, cache=replace(cache, kv_cache_dtype=kv_dtype))
 

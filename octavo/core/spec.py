@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+# K and V as bytes: int8, or fp8 in its e4m3 form, with one float32 scale per token and head.
+SCALED_DTYPES = ("int8", "fp8")
+SCALE_BYTES = 4
 
 
 class Kind(Protocol):
@@ -70,9 +73,16 @@ class Group:
     dtype: str
 
     @property
+    def head_token_bytes(self) -> int:
+        """One head's K or V of one token: head_dim elements, and their scale if they have one."""
+        if self.dtype in SCALED_DTYPES:
+            return self.head_dim + SCALE_BYTES
+        return self.head_dim * DTYPE_BYTES[self.dtype]
+
+    @property
     def bytes_per_token(self) -> int:
-        """2 (K and V) · layers · kv_heads · head_dim · bytes per element."""
-        return 2 * len(self.layers) * self.kv_heads * self.head_dim * DTYPE_BYTES[self.dtype]
+        """2 (K and V) · layers · kv_heads · bytes of one head's token."""
+        return 2 * len(self.layers) * self.kv_heads * self.head_token_bytes
 
 
 @dataclass(frozen=True, slots=True)

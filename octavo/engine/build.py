@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import octavo
-from octavo.compute.attention import AttentionShape, Selection, select
 from octavo.compute.hub import resolve
-from octavo.compute.kv_pool import KVPool
 from octavo.compute.progress import NoProgress, Progress
 from octavo.compute.weights import WeightSource, open_source
 from octavo.core.batch import Drafter
@@ -35,6 +33,7 @@ from octavo.core.loop import Loop
 from octavo.core.model_config import ModelConfig
 from octavo.core.scheduler import Scheduler
 from octavo.core.spec import KVSpec
+from octavo.engine.backend import Backend, choose
 from octavo.engine.engine import Engine
 from octavo.engine.generation_defaults import GenerationDefaults, generation_defaults
 from octavo.engine.machine import available_bytes, usable_threads
@@ -44,8 +43,7 @@ from octavo.engine.tokenizer import Tokenizer
 if TYPE_CHECKING:
     import torch
 
-    from octavo.compute.decoder import Decoder
-    from octavo.compute.runner import ModelRunner, Observer
+    from octavo.compute.runner import Observer
 
 MIB = 1 << 20
 
@@ -96,29 +94,25 @@ def build(
 
     `observer` sees the rows that sample and their logits float32 [rows, vocab], in every step.
     """
-    import torch
-
     from octavo.compute.dtypes import resolve_dtype
-    from octavo.compute.load import load_decoder
+    from octavo.compute.runner import ModelRunner
 
     progress = NoProgress() if progress is None else progress
     device = _device(config.model.device)
-    dtype = resolve_dtype(config.model.dtype, device)
-    config = resolve_numerics(config, _machine(device))
+    resolve_dtype(config.model.dtype, device)  # refused before anything is fetched
     path = resolve(config.model.model, progress=progress)
     source = open_source(path)
     shape = source.config()
-    max_len = resolve_length(config, max_position=shape.max_position)
+    backend = choose(config, source)
+    config = resolve_numerics(config, _machine(device), native=backend.native)
+    resolve_length(config, max_position=shape.max_position)
     metadata = None if path.is_dir() else read_header(path).metadata
     defaults = _defaults(config, path, metadata)
     tokenizer = _tokenizer(path, metadata, skip=config.model.skip_tokenizer_init)
-    torch.set_num_threads(config.model.threads or 1)
     with progress.stage(f"Loading {path.name}", total_bytes=source.total_bytes()) as advance:
-        decoder = load_decoder(
+        backend.load(
+            config,
             source,
-            dtype=dtype,
-            device=device,
-            n_positions=max_len,
             progress=lambda done, total: advance(source.total_bytes() * done // total),
         )
     spec = shape.kv_spec(config.cache.kv_cache_dtype, config.cache.block_size)
@@ -128,16 +122,22 @@ def build(
         spec=spec,
         max_position=shape.max_position,
     )
-    selection, runner = _runner(config, spec, decoder, observer=observer)
+    runner = ModelRunner(
+        backend.executor(config, spec),
+        max_num_seqs=config.scheduler.max_num_seqs,
+        observer=observer,
+    )
     loop = Loop(_scheduler(config, spec, sink), runner, clock)
     engine = Engine(
         loop,
         preparer=_preparer(config, shape, tokenizer, defaults=defaults),
         tokenizer=tokenizer,
-        namespace=_namespace(config, source) if config.cache.enable_prefix_caching else None,
+        namespace=_namespace(config, source, backend)
+        if config.cache.enable_prefix_caching
+        else None,
         max_live=config.scheduler.max_num_seqs + config.scheduler.max_num_queued_reqs,
     )
-    info = _info(config, spec, selection, path=path, engine=engine, defaults=defaults)
+    info = _info(config, spec, backend, path=path, engine=engine, defaults=defaults)
     return Built(engine, info)
 
 
@@ -178,44 +178,6 @@ def _tokenizer(path: Path, metadata: dict[str, Any] | None, *, skip: bool) -> To
     from octavo.engine.gguf_tokenizer import from_metadata
 
     return from_metadata(metadata)
-
-
-def _runner(
-    config: EngineConfig, spec: KVSpec, decoder: Decoder, *, observer: Observer | None
-) -> tuple[Selection, ModelRunner]:
-    """The pool takes its memory here."""
-    from octavo.compute.runner import ModelRunner
-
-    attention = _attention_shape(config, decoder.config, spec)
-    selection = select(config.model.attention_backend, attention)
-    pool = KVPool(
-        spec.widest,
-        config.cache.num_blocks or 0,
-        block_tokens=spec.block_tokens,
-        device=decoder.device,
-    )
-    runner = ModelRunner(
-        decoder,
-        pool,
-        backend=selection.kind(pool, attention),
-        max_num_seqs=config.scheduler.max_num_seqs,
-        observer=observer,
-    )
-    return selection, runner
-
-
-def _attention_shape(config: EngineConfig, shape: ModelConfig, spec: KVSpec) -> AttentionShape:
-    return AttentionShape(
-        n_heads=shape.n_heads,
-        kv_heads=shape.kv_heads,
-        head_dim=shape.head_dim,
-        block_tokens=config.cache.block_size,
-        dtype=config.cache.kv_cache_dtype,
-        groups=spec.groups,
-        device=config.model.device,
-        scale=shape.attention_scale,
-        softcap=shape.attention_softcap,
-    )
 
 
 def _scheduler(config: EngineConfig, spec: KVSpec, sink: Sink | None) -> Scheduler:
@@ -271,12 +233,13 @@ def _preparer(
     )
 
 
-def _namespace(config: EngineConfig, source: WeightSource) -> bytes:
+def _namespace(config: EngineConfig, source: WeightSource, backend: Backend) -> bytes:
     """Everything besides tokens that shapes the bytes of K and V."""
     shape = source.config()
     rope = shape.rope.at_length(config.model.max_model_len or shape.max_position)
     parts = (
         source.fingerprint(),
+        backend.numerics.encode(),
         config.model.dtype.encode(),
         config.cache.kv_cache_dtype.encode(),
         config.model.device.partition(":")[0].encode(),
@@ -289,7 +252,7 @@ def _namespace(config: EngineConfig, source: WeightSource) -> bytes:
 def _info(
     config: EngineConfig,
     spec: KVSpec,
-    selection: Selection,
+    backend: Backend,
     *,
     path: Path,
     engine: Engine,
@@ -308,8 +271,8 @@ def _info(
         dtype=config.model.dtype,
         kv_cache_dtype=config.cache.kv_cache_dtype,
         device=config.model.device,
-        backend=selection.name,
-        not_taken=tuple(f"{name}: {', '.join(why)}" for name, why in selection.refused.items()),
+        backend=backend.numerics,
+        not_taken=tuple(f"{name}: {', '.join(why)}" for name, why in backend.refused.items()),
         threads=config.model.threads or 1,
         num_blocks=num_blocks,
         block_tokens=spec.block_tokens,

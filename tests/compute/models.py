@@ -8,6 +8,7 @@ import torch
 
 from octavo.compute.attention import AttentionShape, select
 from octavo.compute.decoder import Decoder
+from octavo.compute.executor import TorchExecutor
 from octavo.compute.kv_pool import KVPool
 from octavo.compute.load import load_decoder
 from octavo.compute.runner import ModelRunner
@@ -37,7 +38,8 @@ class Rig:
         self.pool = KVPool(spec.widest, num_blocks, block_tokens=block_tokens)
         self.pool.tensor.fill_(torch.nan)
         self.backend = select("torch", shape).kind(self.pool, shape)
-        self.runner = ModelRunner(decoder, self.pool, backend=self.backend, observer=self._observe)
+        executor = TorchExecutor(decoder, self.pool, backend=self.backend)
+        self.runner = ModelRunner(executor, observer=self._observe)
         self.steps = Steps(num_blocks, block_tokens=block_tokens, groups=len(spec.groups))
         self.logits: dict[str, list[torch.Tensor]] = {}
 

@@ -153,7 +153,7 @@ def test_logits_of_a_prompt_are_made_a_tile_at_a_time(
     monkeypatch.setattr(prompt_scores, "TILE_ROWS", 7)
     prompts = [prompt(n, seed=n) for n in (5, 20, 33)]
     with opened(folder) as llm:
-        decoder = llm._engine._loop._runner._decoder  # type: ignore[attr-defined]
+        decoder = llm._engine._loop._runner._executor._decoder  # type: ignore[attr-defined]
         sizes: list[int] = []
         original = decoder.logits
 
@@ -172,7 +172,7 @@ def test_broken_numbers_in_a_prompt_end_that_request_alone(tmp_path: Path) -> No
     tiny_llama(tmp_path, tie=False)
     calm = [token % 255 for token in prompt(20, seed=1)]
     with opened(tmp_path) as llm:
-        decoder = llm._engine._loop._runner._decoder  # type: ignore[attr-defined]
+        decoder = llm._engine._loop._runner._executor._decoder  # type: ignore[attr-defined]
         decoder.weights.embed[255] = torch.nan
         bad, good = llm.generate([[*calm, 255, 9], calm], SCORED)
         assert_empty(llm._engine)

@@ -1,0 +1,150 @@
+"""A model's weights as the kernels read them: matrices in panels, vectors as float32.
+
+Owns how a decoder's fields become panels; knows no file format and no op. A part that has arrived
+is kept as a `Grid` only until its field is whole, so there is one copy of the weights in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+
+from octavo.compute.native.panels import Grid, Panels, interleave, pack, stack
+from octavo.compute.places import Place, places
+from octavo.compute.weights import WeightSource, check_complete
+from octavo.core.errors import ModelFileError
+from octavo.core.model_config import ModelConfig
+
+Part = Grid | torch.Tensor  # a matrix or a vector
+Parts = Iterator[tuple[str, Part]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerPanels:
+    """One layer. `qkv` is in as many pieces as it has formats, side by side; `gate_up` is
+    interleaved, its bias likewise."""
+
+    attn_norm: torch.Tensor
+    qkv: tuple[Panels, ...]
+    qkv_bias: torch.Tensor | None = None
+    q_norm: torch.Tensor | None = None
+    k_norm: torch.Tensor | None = None
+    out: Panels
+    out_bias: torch.Tensor | None = None
+    attn_post_norm: torch.Tensor | None = None
+    mlp_norm: torch.Tensor
+    gate_up: Panels
+    gate_up_bias: torch.Tensor | None = None
+    down: Panels
+    down_bias: torch.Tensor | None = None
+    mlp_post_norm: torch.Tensor | None = None
+
+    def matrices(self) -> tuple[Panels, ...]:
+        return (*self.qkv, self.out, self.gate_up, self.down)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelPanels:
+    """`embed` and `head` are the same panels if tied."""
+
+    embed: Panels
+    layers: tuple[LayerPanels, ...]
+    norm: torch.Tensor
+    head: Panels
+
+    @property
+    def n_bytes(self) -> int:
+        """Of all matrices, each counted once."""
+        every = {id(each): each for layer in self.layers for each in layer.matrices()}
+        every |= {id(each): each for each in (self.embed, self.head)}
+        return sum(each.n_bytes for each in every.values())
+
+
+def load_panels(
+    source: WeightSource, parts: Parts, *, progress: Callable[[int, int], None] | None = None
+) -> ModelPanels:
+    """Pack every part that `source` announced, in the order of `parts`.
+
+    Raises ModelFileError for missing, unknown or repeated parts.
+    """
+    check_complete(source)
+    config = source.config()
+    waiting = places(config)
+    total = len(waiting)
+    fields = _Fields(config)
+    for name, part in parts:
+        place = waiting.pop(name, None)
+        if place is None:
+            raise ModelFileError(f"weight {name[:96]!a} came twice or was not announced")
+        fields.put(place, part)
+        if progress is not None:
+            progress(total - len(waiting), total)
+    if waiting:
+        raise ModelFileError(f"{len(waiting)} announced weights never came: {next(iter(waiting))}")
+    return fields.model()
+
+
+class _Fields:
+    """Fields while their parts arrive, packed as soon as they are whole."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        self._config = config
+        self._parts: dict[tuple[int | None, str], dict[int, Part]] = {}
+        self._done: dict[tuple[int | None, str], object] = {}
+
+    def put(self, place: Place, part: Part) -> None:
+        key = (place.layer, place.field)
+        if isinstance(part, torch.Tensor) and place.norm:
+            part = part.float() + self._config.norm_offset
+        arrived = self._parts.setdefault(key, {})
+        arrived[place.begin] = part
+        if sum(_rows(each) for each in arrived.values()) == place.rows:
+            ordered = [arrived[begin] for begin in sorted(arrived)]
+            self._done[key] = _whole(place.field, ordered)
+            del self._parts[key]
+
+    def model(self) -> ModelPanels:
+        layers: list[dict[str, object]] = [{} for _ in range(self._config.n_layers)]
+        top: dict[str, object] = {}
+        for (layer, field), value in self._done.items():
+            (top if layer is None else layers[layer])[field] = value
+        if self._config.tie_embeddings:
+            top["head"] = top["embed"]
+        made = tuple(LayerPanels(**layer) for layer in layers)  # type: ignore[arg-type]
+        return ModelPanels(layers=made, **top)  # type: ignore[arg-type]
+
+
+def _rows(part: Part) -> int:
+    return len(part) if isinstance(part, torch.Tensor) else len(part.stored)
+
+
+def _whole(field: str, parts: list[Part]) -> object:
+    """One field of LayerPanels or ModelPanels from its parts in order."""
+    grids = [part for part in parts if isinstance(part, Grid)]
+    if not grids:
+        vector = torch.cat([part.float() for part in parts if isinstance(part, torch.Tensor)])
+        return _turns(vector) if field == "gate_up_bias" else vector.contiguous()
+    if field == "qkv":
+        return tuple(pack(stack(run)) for run in _runs(grids))
+    if field == "gate_up":
+        gate, up = grids if len(grids) == 2 else grids[0].halves()
+        return pack(interleave(gate, up))
+    return pack(grids[0])
+
+
+def _runs(grids: list[Grid]) -> list[list[Grid]]:
+    """Neighbours of one format together."""
+    runs = [[grids[0]]]
+    for grid in grids[1:]:
+        if grid.format == runs[-1][0].format:
+            runs[-1].append(grid)
+        else:
+            runs.append([grid])
+    return runs
+
+
+def _turns(bias: torch.Tensor) -> torch.Tensor:
+    """Gate and up in turns of 32, as `panels.interleave` does with rows."""
+    return bias.view(2, -1, 32).transpose(0, 1).reshape(-1)

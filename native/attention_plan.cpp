@@ -143,7 +143,8 @@ struct Planner {
 }  // namespace
 
 extern "C" void op_attention_plan(const void* arguments, const Step& step, Worker& worker) {
-    if (worker.index != 0) return;
+    int64_t begin, end;
+    if (!worker.take(1, 1, &begin, &end)) return;
     const AttentionPlanArguments& a = *(const AttentionPlanArguments*)arguments;
     Planner{step, a, *a.plan, step.groups[a.group]}.run();
 }

@@ -29,25 +29,46 @@ struct Step {
     float* out;                // [n_wanted, width]: where the program's last op puts its result
 };
 
-// What one worker sees while all of them run one op. `next` starts at 0 for each op.
+// How far an op has come: items handed out, and items finished.
+struct alignas(64) Progress {
+    std::atomic<int64_t> taken;
+    std::atomic<int64_t> done;
+};
+
+// What one worker sees while it runs one op. An op takes all its items through `take`, with one
+// `total`; before the first call it may look at its arguments and the step, and change nothing.
+// An op is over when every item is finished, whoever did it: a worker that the system has put
+// aside holds nobody up unless it does so in the middle of an item.
 struct Worker {
     int index;
     int count;
-    std::atomic<int64_t>* next;
+    Progress* progress;
     uint8_t* scratch;  // this worker's own, SCRATCH_BYTES, 64-byte aligned
+    int64_t total;     // items of the op, once `take` was called
+    int64_t held;      // items taken last and not yet reported
 
-    // The next `size` items of [0, total) that nobody has taken; false when there are none.
-    bool take(int64_t total, int64_t size, int64_t* begin, int64_t* end) {
-        int64_t first = next->fetch_add(size, std::memory_order_relaxed);
-        if (first >= total) return false;
+    // The next `size` items of [0, total) that nobody has taken; false when there are none. Calling
+    // it again says that those taken before are finished.
+    bool take(int64_t of, int64_t size, int64_t* begin, int64_t* end) {
+        total = of;
+        finish();
+        int64_t first = progress->taken.load(std::memory_order_relaxed);
+        if (first < of) first = progress->taken.fetch_add(size, std::memory_order_relaxed);
+        if (first >= of) return false;
         *begin = first;
-        *end = first + size < total ? first + size : total;
+        *end = first + size < of ? first + size : of;
+        held = *end - first;
         return true;
     }
 
+    void finish() {
+        if (held > 0) progress->done.fetch_add(held, std::memory_order_release);
+        held = 0;
+    }
+
     // Items per claim such that each worker comes about `times` times.
-    int64_t share(int64_t total, int64_t times) const {
-        int64_t size = total / (count * times);
+    int64_t share(int64_t all, int64_t times) const {
+        int64_t size = all / (count * times);
         return size > 0 ? size : 1;
     }
 };

@@ -26,6 +26,18 @@ inline void relax() {
 #endif
 }
 
+// Spins a while, then lets others run: the one that is waited for may need this very core.
+template <class Ready>
+void wait_until(const Ready& ready) {
+    for (int spins = 0; !ready(); spins++) {
+        if (spins < SPINS_IN_STEP) relax();
+        else std::this_thread::yield();
+    }
+}
+
+// One word says which round it is, whether a worker may still join, and how many have.
+constexpr uint64_t ONE_ROUND = 1 << 17, OPEN = 1 << 16, JOINED = OPEN - 1;
+
 }  // namespace
 
 struct Pool {
@@ -33,15 +45,13 @@ struct Pool {
     std::vector<std::thread> threads;
     std::vector<uint8_t*> scratch;
 
-    // The running list; written by worker 0 before `round` moves on.
+    // The running list; changed only while no worker has joined.
     const Op* ops = nullptr;
     int64_t n_ops = 0;
     const Step* step = nullptr;
+    std::vector<Progress> progress;
 
-    alignas(64) std::atomic<uint64_t> round{0};
-    alignas(64) std::atomic<int> arrived{0};
-    alignas(64) std::atomic<uint64_t> phase{0};
-    alignas(64) std::atomic<int64_t> next{0};
+    alignas(64) std::atomic<uint64_t> gate{0};
     std::atomic<bool> stopping{false};
     std::atomic<int> sleeping{0};
     std::mutex mutex;
@@ -50,62 +60,74 @@ struct Pool {
 
 namespace {
 
-void wait_for_phase(Pool* pool, uint64_t passed) {
-    for (int spins = 0; pool->phase.load(std::memory_order_acquire) == passed; spins++) {
-        // On an oversubscribed machine the missing worker may need this very core.
-        if (spins < SPINS_IN_STEP) relax();
-        else std::this_thread::yield();
-    }
-}
-
-void barrier(Pool* pool) {
-    uint64_t phase = pool->phase.load(std::memory_order_relaxed);
-    if (pool->arrived.fetch_add(1, std::memory_order_acq_rel) == pool->count - 1) {
-        pool->arrived.store(0, std::memory_order_relaxed);
-        pool->next.store(0, std::memory_order_relaxed);
-        pool->phase.store(phase + 1, std::memory_order_release);
-    } else {
-        wait_for_phase(pool, phase);
-    }
-}
-
 void run_ops(Pool* pool, int index) {
-    Worker worker{index, pool->count, &pool->next, pool->scratch[(size_t)index]};
-    const Op* ops = pool->ops;
-    const int64_t n_ops = pool->n_ops;
-    const Step& step = *pool->step;
-    for (int64_t i = 0; i < n_ops; i++) {
-        ops[i].run(ops[i].arguments, step, worker);
-        barrier(pool);
+    Worker worker{index, pool->count, nullptr, pool->scratch[(size_t)index], 0, 0};
+    for (int64_t i = 0; i < pool->n_ops; i++) {
+        Progress& progress = pool->progress[(size_t)i];
+        worker.progress = &progress;
+        worker.total = 0;
+        pool->ops[i].run(pool->ops[i].arguments, *pool->step, worker);
+        worker.finish();
+        wait_until([&] { return progress.done.load(std::memory_order_acquire) == worker.total; });
     }
+}
+
+// False if the round was closed before.
+bool join(Pool* pool) {
+    uint64_t gate = pool->gate.load(std::memory_order_acquire);
+    while (gate & OPEN)
+        if (pool->gate.compare_exchange_weak(gate, gate + 1, std::memory_order_acq_rel)) return true;
+    return false;
+}
+
+void leave(Pool* pool) { pool->gate.fetch_sub(1, std::memory_order_release); }
+
+uint64_t round_of(const Pool* pool) {
+    return pool->gate.load(std::memory_order_acquire) / ONE_ROUND;
+}
+
+void sleep_until_round_after(Pool* pool, uint64_t seen) {
+    std::unique_lock<std::mutex> lock(pool->mutex);
+    pool->sleeping.fetch_add(1);
+    pool->wake.wait(lock, [&] { return pool->gate.load() / ONE_ROUND != seen; });
+    pool->sleeping.fetch_sub(1);
 }
 
 void serve(Pool* pool, int index) {
     uint64_t seen = 0;
     for (;;) {
-        int spins = 0;
-        while (pool->round.load(std::memory_order_acquire) == seen) {
-            if (++spins < SPINS_BETWEEN_STEPS) {
-                relax();
-                continue;
-            }
-            std::unique_lock<std::mutex> lock(pool->mutex);
-            pool->sleeping.fetch_add(1);
-            pool->wake.wait(lock, [&] { return pool->round.load() != seen; });
-            pool->sleeping.fetch_sub(1);
+        for (int spins = 0; round_of(pool) == seen; spins++) {
+            if (spins < SPINS_BETWEEN_STEPS) relax();
+            else sleep_until_round_after(pool, seen);
         }
-        seen++;
+        seen = round_of(pool);
         if (pool->stopping.load()) return;
+        if (!join(pool)) continue;
         run_ops(pool, index);
+        leave(pool);
     }
 }
 
-void start_round(Pool* pool) {
-    pool->round.fetch_add(1);
+void open_round(Pool* pool) {
+    pool->gate.store((pool->gate.load() / ONE_ROUND + 1) * ONE_ROUND + OPEN);
     if (pool->sleeping.load() > 0) {
         // Whoever counted itself holds the mutex until it waits, so no wake-up is lost.
         std::lock_guard<std::mutex> lock(pool->mutex);
         pool->wake.notify_all();
+    }
+}
+
+void close_round(Pool* pool) {
+    pool->gate.fetch_and(~OPEN);
+    wait_until([&] { return (pool->gate.load(std::memory_order_acquire) & JOINED) == 0; });
+}
+
+void reset_progress(Pool* pool, int64_t n_ops) {
+    if ((int64_t)pool->progress.size() < n_ops)
+        pool->progress = std::vector<Progress>((size_t)n_ops);
+    for (int64_t i = 0; i < n_ops; i++) {
+        pool->progress[(size_t)i].taken.store(0, std::memory_order_relaxed);
+        pool->progress[(size_t)i].done.store(0, std::memory_order_relaxed);
     }
 }
 
@@ -129,18 +151,18 @@ Pool* pool_create(int n_workers) {
 
 void pool_destroy(Pool* pool) {
     pool->stopping.store(true);
-    start_round(pool);
+    open_round(pool);
     for (std::thread& thread : pool->threads) thread.join();
     for (uint8_t* memory : pool->scratch) ::operator delete(memory, std::align_val_t(64));
     delete pool;
 }
 
-int pool_workers(const Pool* pool) { return pool->count; }
-
 void pool_run(Pool* pool, const Op* ops, int64_t n_ops, const Step& step) {
+    reset_progress(pool, n_ops);
     pool->ops = ops;
     pool->n_ops = n_ops;
     pool->step = &step;
-    if (pool->count > 1) start_round(pool);
+    if (pool->count > 1) open_round(pool);
     run_ops(pool, 0);
+    if (pool->count > 1) close_round(pool);
 }

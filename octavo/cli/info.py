@@ -36,8 +36,10 @@ def info(
     from octavo.compute.hub import resolve
 
     shape = read_config(resolve(model))
+    name = config.speculation.speculative_model
+    draft = None if name is None else read_config(resolve(name))
     memory_bytes = machine.available_bytes()
-    fits = [fit(config, shape, dtype, memory_bytes) for dtype in dtypes(config)]
+    fits = [fit(config, shape, dtype, memory_bytes, draft=draft) for dtype in dtypes(config)]
     if as_json:
         print(json.dumps(report(model, shape, memory_bytes, fits)))
     else:
@@ -71,7 +73,8 @@ def dtypes(config: EngineConfig) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """One KV dtype on this machine. `refusal` says why nothing fits.
+    """One KV dtype on this machine. `refusal` says why nothing fits. `weight_bytes` and memory are
+    shared with the draft model, if there is one.
 
     `sequence_blocks`: the most that one sequence of `sequence_tokens`, the longest, holds at once.
     """
@@ -85,23 +88,38 @@ class Fit:
     sequence_tokens: int
     sequence_blocks: int
 
+    draft: KVSpec | None
+    draft_blocks: int
+
     @property
     def tokens(self) -> int:
         return self.spec.tokens_held(self.num_blocks)
 
 
-def fit(config: EngineConfig, shape: ModelConfig, dtype: str, memory_bytes: int) -> Fit:
+def fit(
+    config: EngineConfig,
+    shape: ModelConfig,
+    dtype: str,
+    memory_bytes: int,
+    *,
+    draft: ModelConfig | None = None,
+) -> Fit:
     """Blocks that the engine would take: its own rule, on what the weights would leave."""
     spec = shape.kv_spec(dtype, config.cache.block_size)
+    draft_spec = None if draft is None else draft.kv_spec(dtype, config.cache.block_size)
     weight_dtype = dtype if config.model.dtype == "auto" else config.model.dtype
-    weight_bytes = parameters(shape) * DTYPE_BYTES[weight_dtype]
+    n_parameters = parameters(shape) + (0 if draft is None else parameters(draft))
+    weight_bytes = n_parameters * DTYPE_BYTES[weight_dtype]
     left = max(0, memory_bytes - weight_bytes)
     here = Machine(native_bf16=dtype == "bfloat16", available_bytes=left, threads=1)
     longest = min(config.model.max_model_len or shape.max_position, shape.max_position)
-    num_blocks, refusal = 0, None
+    num_blocks, draft_blocks, refusal = 0, 0, None
     try:
-        sized = resolve_sizes(config, here, spec=spec, max_position=shape.max_position)
+        sized = resolve_sizes(
+            config, here, spec=spec, max_position=shape.max_position, draft=draft_spec
+        )
         num_blocks = sized.cache.num_blocks or 0
+        draft_blocks = sized.speculation.speculative_num_blocks or 0
     except ConfigError as error:
         refusal = error.message
     return Fit(
@@ -112,6 +130,8 @@ def fit(config: EngineConfig, shape: ModelConfig, dtype: str, memory_bytes: int)
         refusal=refusal,
         sequence_tokens=longest,
         sequence_blocks=spec.blocks_at_peak(longest, config.scheduler.max_num_batched_tokens),
+        draft=draft_spec,
+        draft_blocks=draft_blocks,
     )
 
 
@@ -151,6 +171,8 @@ def fit_report(one: Fit) -> dict[str, Any]:
         "sequence_tokens": one.sequence_tokens,
         "sequence_blocks": one.sequence_blocks,
         "refusal": one.refusal,
+        "draft_blocks": one.draft_blocks,
+        "draft_block_bytes": 0 if one.draft is None else one.draft.block_bytes,
         "groups": [
             {
                 "kind": type(group.kind).__name__.lower(),
@@ -199,6 +221,12 @@ def fit_lines(one: Fit, memory_bytes: int) -> list[str]:
         f"  fits: {count(one.tokens)} tokens = {count(one.num_blocks)} blocks, {size(taken)} "
         f"(of {size(memory_bytes)}, the weights take {size(one.weight_bytes)})"
     )
+    if one.draft is not None:
+        taken = one.draft_blocks * one.draft.block_bytes
+        found.append(
+            f"  draft model: {count(one.draft.tokens_held(one.draft_blocks))} tokens = "
+            f"{count(one.draft_blocks)} blocks, {size(taken)}"
+        )
     return found
 
 

@@ -22,20 +22,23 @@ from octavo.core.cache import KVCache
 from octavo.core.config import (
     EngineConfig,
     Machine,
-    SpeculationOptions,
     resolve_length,
     resolve_numerics,
     resolve_sizes,
 )
+from octavo.core.draft_model import DraftModel
 from octavo.core.errors import ConfigError
 from octavo.core.events import Sink
 from octavo.core.lookup import Lookup
 from octavo.core.loop import Loop
 from octavo.core.model_config import ModelConfig
+from octavo.core.policies import Policies
 from octavo.core.scheduler import Scheduler
 from octavo.core.spec import KVSpec
+from octavo.engine.draft_weights import DraftWeights, load_draft
 from octavo.engine.engine import Engine
 from octavo.engine.machine import available_bytes, usable_threads
+from octavo.engine.open_tokenizer import open_tokenizer
 from octavo.engine.prepare import Preparer
 from octavo.engine.tokenizer import Tokenizer
 
@@ -53,6 +56,7 @@ class EngineInfo:
     """What an engine chose at its start. Tokens, blocks and bytes as the names say.
 
     `max_live_sequences`: choices of all requests that may run and wait at once.
+    `speculation_note`: how tokens are guessed, and with a draft model what its K and V take.
     """
 
     model: str
@@ -72,6 +76,7 @@ class EngineInfo:
     max_live_sequences: int
     max_num_batched_tokens: int
     memory_note: str
+    speculation_note: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +110,11 @@ def build(
     source = open_source(path)
     shape = source.config()
     max_len = resolve_length(config, max_position=shape.max_position)
-    tokenizer = _tokenizer(path, skip=config.model.skip_tokenizer_init)
+    tokenizer = None if config.model.skip_tokenizer_init else open_tokenizer(path)
     torch.set_num_threads(config.model.threads or 1)
+    draft = load_draft(
+        config, target=shape, tokenizer=tokenizer, dtype=dtype, device=device, progress=progress
+    )
     with progress.stage(f"Loading {path.name}", total_bytes=source.total_bytes()) as advance:
         decoder = load_decoder(
             source,
@@ -121,9 +129,11 @@ def build(
         _machine(device),
         spec=spec,
         max_position=shape.max_position,
+        draft=None if draft is None else draft.spec,
     )
-    selection, runner = _runner(config, spec, decoder, observer=observer)
-    loop = Loop(_scheduler(config, spec, sink), runner, clock)
+    most = config.scheduler.max_num_seqs
+    selection, runner = _runner(config, spec, decoder, max_num_seqs=most, observer=observer)
+    loop = Loop(_scheduler(config, spec, sink, _drafter(config, draft, clock)), runner, clock)
     engine = Engine(
         loop,
         preparer=_preparer(config, shape, tokenizer),
@@ -131,7 +141,8 @@ def build(
         namespace=_namespace(config, source) if config.cache.enable_prefix_caching else None,
         max_live=config.scheduler.max_num_seqs + config.scheduler.max_num_queued_reqs,
     )
-    return Built(engine, _info(config, spec, selection, path=path, engine=engine))
+    info = _info(config, spec, selection, path=path, engine=engine, draft=draft)
+    return Built(engine, info)
 
 
 def _device(device: str) -> torch.device:
@@ -160,30 +171,23 @@ def _machine(device: torch.device) -> Machine:
     )
 
 
-def _tokenizer(path: Path, *, skip: bool) -> Tokenizer | None:
-    if skip:
-        return None
-    if path.is_dir():
-        from octavo.engine.hf_tokenizer import from_folder
-
-        return from_folder(path)
-    from octavo.core.gguf_header import read_header
-    from octavo.engine.gguf_tokenizer import from_metadata
-
-    return from_metadata(read_header(path).metadata)
-
-
 def _runner(
-    config: EngineConfig, spec: KVSpec, decoder: Decoder, *, observer: Observer | None
+    config: EngineConfig,
+    spec: KVSpec,
+    decoder: Decoder,
+    *,
+    max_num_seqs: int,
+    num_blocks: int | None = None,
+    observer: Observer | None = None,
 ) -> tuple[Selection, ModelRunner]:
-    """The pool takes its memory here."""
+    """The pool takes its memory here: `num_blocks`, by default those of the config."""
     from octavo.compute.runner import ModelRunner
 
     attention = _attention_shape(config, decoder.config, spec)
     selection = select(config.model.attention_backend, attention)
     pool = KVPool(
         spec.widest,
-        config.cache.num_blocks or 0,
+        num_blocks or config.cache.num_blocks or 0,
         block_tokens=spec.block_tokens,
         device=decoder.device,
     )
@@ -191,7 +195,7 @@ def _runner(
         decoder,
         pool,
         backend=selection.kind(pool, attention),
-        max_num_seqs=config.scheduler.max_num_seqs,
+        max_num_seqs=max_num_seqs,
         observer=observer,
     )
     return selection, runner
@@ -211,7 +215,9 @@ def _attention_shape(config: EngineConfig, shape: ModelConfig, spec: KVSpec) -> 
     )
 
 
-def _scheduler(config: EngineConfig, spec: KVSpec, sink: Sink | None) -> Scheduler:
+def _scheduler(
+    config: EngineConfig, spec: KVSpec, sink: Sink | None, drafter: Drafter | None
+) -> Scheduler:
     policies = config.policies()
     cache = KVCache(
         spec,
@@ -225,15 +231,33 @@ def _scheduler(config: EngineConfig, spec: KVSpec, sink: Sink | None) -> Schedul
         max_num_batched_tokens=config.scheduler.max_num_batched_tokens,
         max_num_seqs=config.scheduler.max_num_seqs,
         policies=policies,
-        drafter=_drafter(config.speculation),
+        drafter=drafter,
     )
 
 
-def _drafter(options: SpeculationOptions) -> Drafter | None:
+def _drafter(
+    config: EngineConfig, draft: DraftWeights | None, clock: Callable[[], float]
+) -> Drafter | None:
+    options = config.speculation
+    most_tokens, most_running = options.num_speculative_tokens, options.speculative_max_seqs
     if options.speculative_method == "off":
         return None
-    return Lookup(
-        most_tokens=options.num_speculative_tokens, most_running=options.speculative_max_seqs
+    if draft is None:
+        return Lookup(most_tokens=most_tokens, most_running=most_running)
+    num_blocks = options.speculative_num_blocks or 0
+    step_tokens = config.scheduler.max_num_batched_tokens
+    _, runner = _runner(
+        config, draft.spec, draft.decoder, num_blocks=num_blocks, max_num_seqs=most_running
+    )
+    policies = Policies(share_in_flight=False)
+    return DraftModel(
+        runner,
+        KVCache(draft.spec, num_blocks, step_tokens=step_tokens, policies=policies),
+        clock=clock,
+        most_tokens=most_tokens,
+        most_running=most_running,
+        step_tokens=step_tokens,
+        n_positions=draft.n_positions,
     )
 
 
@@ -263,16 +287,33 @@ def _namespace(config: EngineConfig, source: WeightSource) -> bytes:
     return b"".join(len(part).to_bytes(8, "little") + part for part in parts)
 
 
-def _info(
-    config: EngineConfig, spec: KVSpec, selection: Selection, *, path: Path, engine: Engine
-) -> EngineInfo:
-    num_blocks = engine.cache.pool.total
+def _memory_note(spec: KVSpec, num_blocks: int) -> str:
     per_group = f" of one of {len(spec.groups)} groups" if len(spec.groups) > 1 else ""
-    note = (
+    return (
         f"{num_blocks} blocks * {spec.block_tokens} tokens * "
         f"{spec.widest.bytes_per_token:,} B per token{per_group} "
         f"= {num_blocks * spec.block_bytes / MIB:,.0f} MiB"
     )
+
+
+def _speculation_note(config: EngineConfig, draft: DraftWeights | None) -> str:
+    options = config.speculation
+    if draft is None:
+        return options.speculative_method
+    note = _memory_note(draft.spec, options.speculative_num_blocks or 0)
+    return f"{options.speculative_method} {options.speculative_model}, {note}"
+
+
+def _info(
+    config: EngineConfig,
+    spec: KVSpec,
+    selection: Selection,
+    *,
+    path: Path,
+    engine: Engine,
+    draft: DraftWeights | None,
+) -> EngineInfo:
+    num_blocks = engine.cache.pool.total
     return EngineInfo(
         model=config.model.served_model_name or config.model.model,
         source=str(path),
@@ -290,5 +331,6 @@ def _info(
         max_num_seqs=config.scheduler.max_num_seqs,
         max_live_sequences=engine.max_live,
         max_num_batched_tokens=config.scheduler.max_num_batched_tokens,
-        memory_note=note,
+        memory_note=_memory_note(spec, num_blocks),
+        speculation_note=_speculation_note(config, draft),
     )

@@ -151,3 +151,16 @@ def test_a_folder_without_a_config(octavo: Run, tmp_path: Path) -> None:
     done = octavo("info", str(tmp_path))
     assert (done.code, done.out) == (2, "")
     assert "config.json" in done.err
+
+
+def test_a_draft_model_has_a_line_of_its_own(octavo: Run, folder: str) -> None:
+    flags: tuple[str, ...] = ("--num-blocks", "100", "--speculative-method", "draft_model")
+    flags += ("--speculative-model", folder, "--dtype", "bfloat16")
+    assert "  draft model: 1,600 tokens = 100 blocks" in octavo("info", folder, *flags).out
+    (kv,) = json.loads(octavo("info", folder, "--json", *flags).out)["kv"].values()
+    assert kv["draft_blocks"] == 100
+    assert kv["draft_block_bytes"] == kv["block_bytes"]
+    alone = octavo("info", folder, "--json", *flags[:2], *flags[-2:])
+    (plain,) = json.loads(alone.out)["kv"].values()
+    assert kv["weight_bytes"] == 2 * plain["weight_bytes"]
+    assert plain["draft_blocks"] == 0

@@ -33,6 +33,7 @@ class FakeInfo:
     max_live_sequences: int = 12
     max_num_batched_tokens: int = 256
     memory_note: str = "100 blocks of 16 KiB = 1.6 MiB"
+    speculation_note: str = "off"
 
 
 def usage(prompt: int = 5, completion: int = 2, cached: int = 4) -> Usage:

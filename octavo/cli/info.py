@@ -14,8 +14,12 @@ import typer
 from octavo.cli.engine_options import with_engine_options
 from octavo.cli.local import DEFAULT_MODEL
 from octavo.cli.units import count, size
+from octavo.compute.json_file import read_object
 from octavo.core.config import EngineConfig, Machine, resolve_sizes
 from octavo.core.errors import ConfigError
+from octavo.core.gguf_config import from_gguf
+from octavo.core.gguf_header import GGUFHeader, read_header
+from octavo.core.hf_config import from_hf
 from octavo.core.model_config import ModelConfig
 from octavo.core.spec import DTYPE_BYTES, SCALE_BYTES, SCALED_DTYPES, Group, KVSpec, Sliding
 from octavo.engine import machine
@@ -41,9 +45,11 @@ def info(
     from octavo.compute.hub import resolve
 
     path = resolve(model)
-    shape, defaults = read_config(path), read_defaults(config, path)
+    header = header_of(path)
+    shape, defaults = read_config(path, header), read_defaults(config, path, header)
+    draft = read_draft(config)
     memory_bytes = machine.available_bytes()
-    fits = [fit(config, shape, dtype, memory_bytes) for dtype in dtypes(config)]
+    fits = [fit(config, shape, dtype, memory_bytes, draft=draft) for dtype in dtypes(config)]
     if as_json:
         found = report(model, shape, memory_bytes, fits)
         print(json.dumps(found | {"sampling": defaults.stated(), "sampling_from": defaults.source}))
@@ -51,30 +57,39 @@ def info(
         print("\n".join([*lines(model, shape, memory_bytes, fits), f"Sampling: {defaults}"]))
 
 
-def read_defaults(config: EngineConfig, path: Path) -> GenerationDefaults:
+def header_of(path: Path) -> GGUFHeader | None:
+    """That of a .gguf file; None for a folder."""
+    return read_header(path) if path.is_file() else None
+
+
+def read_defaults(
+    config: EngineConfig, path: Path, header: GGUFHeader | None
+) -> GenerationDefaults:
     """The sampling that the engine would take for requests that do not set it."""
     if config.model.generation_config == "none":
         return GenerationDefaults()
-    from octavo.core.gguf_header import read_header
-
-    return generation_defaults(path, read_header(path).metadata if path.is_file() else None)
+    return generation_defaults(path, None if header is None else header.metadata)
 
 
-def read_config(path: Path) -> ModelConfig:
-    """The geometry from a GGUF header or a config.json."""
-    if path.is_file():
-        from octavo.core.gguf_config import from_gguf
-        from octavo.core.gguf_header import read_header
-
-        header = read_header(path)
+def read_config(path: Path, header: GGUFHeader | None) -> ModelConfig:
+    """The geometry from a GGUF header, or from the config.json of the folder at `path`."""
+    if header is not None:
         return from_gguf(header.metadata, tensor_names=[one.name for one in header.tensors])
-    from octavo.compute.json_file import read_object
-    from octavo.core.hf_config import from_hf
-
     generation = path / GENERATION_CONFIG
     return from_hf(
         read_object(path / "config.json"), read_object(generation) if generation.exists() else None
     )
+
+
+def read_draft(config: EngineConfig) -> ModelConfig | None:
+    """The geometry of the draft model, if one is asked for."""
+    name = config.speculation.speculative_model
+    if name is None:
+        return None
+    from octavo.compute.hub import resolve
+
+    path = resolve(name)
+    return read_config(path, header_of(path))
 
 
 def dtypes(config: EngineConfig) -> tuple[str, ...]:
@@ -85,9 +100,19 @@ def dtypes(config: EngineConfig) -> tuple[str, ...]:
     return SHOWN_DTYPES if asked == "auto" else (asked,)
 
 
+def draft_dtype(config: EngineConfig, dtype: str) -> str:
+    """KV dtype of a draft model beside the model's `dtype`: it takes that of `auto`, whatever the
+    model was asked to."""
+    if config.cache.kv_cache_dtype == "auto":
+        return dtype
+    asked = config.model.dtype
+    return "bfloat16" if asked == "auto" else asked
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """One KV dtype on this machine. `refusal` says why nothing fits.
+    """One KV dtype on this machine. `refusal` says why nothing fits. `weight_bytes` and memory are
+    shared with the draft model, if there is one.
 
     `sequence_blocks`: the most that one sequence of `sequence_tokens`, the longest, holds at once.
     """
@@ -101,25 +126,42 @@ class Fit:
     sequence_tokens: int
     sequence_blocks: int
 
+    draft: KVSpec | None
+    draft_blocks: int
+
     @property
     def tokens(self) -> int:
         return self.spec.tokens_held(self.num_blocks)
 
 
-def fit(config: EngineConfig, shape: ModelConfig, dtype: str, memory_bytes: int) -> Fit:
+def fit(
+    config: EngineConfig,
+    shape: ModelConfig,
+    dtype: str,
+    memory_bytes: int,
+    *,
+    draft: ModelConfig | None = None,
+) -> Fit:
     """Blocks that the engine would take: its own rule, on what the weights would leave."""
     spec = shape.kv_spec(dtype, config.cache.block_size)
+    draft_spec = None
+    if draft is not None:
+        draft_spec = draft.kv_spec(draft_dtype(config, dtype), config.cache.block_size)
     weight_dtype = config.model.dtype
     if weight_dtype == "auto":
         weight_dtype = dtype if dtype in DTYPE_BYTES else "float32"
-    weight_bytes = parameters(shape) * DTYPE_BYTES[weight_dtype]
+    n_parameters = parameters(shape) + (0 if draft is None else parameters(draft))
+    weight_bytes = n_parameters * DTYPE_BYTES[weight_dtype]
     left = max(0, memory_bytes - weight_bytes)
     here = Machine(native_bf16=dtype == "bfloat16", available_bytes=left, threads=1)
     longest = min(config.model.max_model_len or shape.max_position, shape.max_position)
-    num_blocks, refusal = 0, None
+    num_blocks, draft_blocks, refusal = 0, 0, None
     try:
-        sized = resolve_sizes(config, here, spec=spec, max_position=shape.max_position)
+        sized = resolve_sizes(
+            config, here, spec=spec, max_position=shape.max_position, draft=draft_spec
+        )
         num_blocks = sized.cache.num_blocks or 0
+        draft_blocks = sized.speculation.speculative_num_blocks or 0
     except ConfigError as error:
         refusal = error.message
     return Fit(
@@ -130,6 +172,8 @@ def fit(config: EngineConfig, shape: ModelConfig, dtype: str, memory_bytes: int)
         refusal=refusal,
         sequence_tokens=longest,
         sequence_blocks=spec.blocks_at_peak(longest, config.scheduler.max_num_batched_tokens),
+        draft=draft_spec,
+        draft_blocks=draft_blocks,
     )
 
 
@@ -169,6 +213,8 @@ def fit_report(one: Fit) -> dict[str, Any]:
         "sequence_tokens": one.sequence_tokens,
         "sequence_blocks": one.sequence_blocks,
         "refusal": one.refusal,
+        "draft_blocks": one.draft_blocks,
+        "draft_block_bytes": 0 if one.draft is None else one.draft.block_bytes,
         "groups": [
             {
                 "kind": type(group.kind).__name__.lower(),
@@ -217,6 +263,12 @@ def fit_lines(one: Fit, memory_bytes: int) -> list[str]:
         f"  fits: {count(one.tokens)} tokens = {count(one.num_blocks)} blocks, {size(taken)} "
         f"(of {size(memory_bytes)}, the weights take {size(one.weight_bytes)})"
     )
+    if one.draft is not None:
+        taken = one.draft_blocks * one.draft.block_bytes
+        found.append(
+            f"  draft model: {count(one.draft.tokens_held(one.draft_blocks))} tokens = "
+            f"{count(one.draft_blocks)} blocks, {size(taken)}"
+        )
     return found
 
 

@@ -17,7 +17,7 @@ from octavo.core.config import EngineConfig
 
 if TYPE_CHECKING:
     from octavo.engine.async_engine import AsyncEngine
-    from octavo.engine.build import EngineInfo
+    from octavo.engine.info import EngineInfo
 
 HOST = "127.0.0.1"
 PORT = 8000
@@ -90,6 +90,7 @@ def announcement(info: EngineInfo, url: str) -> list[str]:
     body = {"model": info.model, "messages": question, "temperature": 0}
     cache_bytes = info.capacity_tokens * info.bytes_per_token
     refused = [f"           not taken: {reason}" for reason in info.not_taken]
+    guessing = [f"  guessing {info.speculation_note}"] if info.speculation_note != "off" else []
     longest = min(info.max_model_len, info.capacity_tokens + 1)  # the last token needs no slot
     return [
         f"Octavo serves {info.model} at {url}/v1",
@@ -100,6 +101,7 @@ def announcement(info: EngineInfo, url: str) -> list[str]:
         f"{count(info.capacity_tokens)} tokens fit, {size(cache_bytes)} "
         f"({size(info.bytes_per_token)} a token, {info.kv_cache_dtype})",
         f"  memory   {info.memory_note}",
+        *guessing,
         f"  limits   {count(longest)} tokens a request, {count(info.max_num_seqs)} "
         f"requests at once, {count(info.max_num_batched_tokens)} tokens a step",
         f"  sampling {info.defaults}",

@@ -12,7 +12,7 @@ import dataclasses
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
@@ -46,6 +46,9 @@ class GGUFSource:
 
     def config(self) -> ModelConfig:
         return self._config
+
+    def metadata(self) -> dict[str, Any]:
+        return self._header.metadata
 
     def names(self) -> list[str]:
         return list(self._tensors)

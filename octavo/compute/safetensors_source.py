@@ -48,6 +48,9 @@ class SafetensorsSource:
     def config(self) -> ModelConfig:
         return self._config
 
+    def metadata(self) -> None:
+        return None
+
     def names(self) -> list[str]:
         return list(self._files)
 

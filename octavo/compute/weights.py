@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from octavo.compute.families import family_of
 from octavo.core.errors import ModelFileError, ModelNotFound
@@ -25,6 +25,9 @@ class WeightSource(Protocol):
 
     def config(self) -> ModelConfig:
         """The geometry the files state."""
+
+    def metadata(self) -> dict[str, Any] | None:
+        """That of a GGUF file, tokenizer and all; None for a folder, which has files for it."""
 
     def names(self) -> list[str]:
         """Names of all tensors, in the order of `tensors`."""

@@ -3,7 +3,8 @@
 Read it in this order: `keys` and `spec` (what a block is), `pool`, `table`, `claims` and `pins`
 (who holds it), `match`, `publisher` and `cache` (how it is shared), `request`, `receipt` and
 `roster` (who asks), `beams` (one who asks for many), `batch` and `policies`, `planner` (who goes
-next), `scheduler` (what comes of it), `loop` (the heartbeat).
+next), `scheduler` (what comes of it), `loop` (the heartbeat); `lookup`, or `draft_gain` and
+`draft_model` (who guesses ahead).
 """
 
 from octavo.core.batch import Batch, Delta, Row, RowResult, Runner, StepResult

@@ -87,13 +87,25 @@ class Delta(NamedTuple):
 
 
 class Drafter(Protocol):
-    """Guesses tokens for the next step to verify. Its guesses change speed, never answers."""
+    """Guesses tokens for the next step to verify. Its guesses change speed, never answers.
 
-    def propose(self, request: Request, n_running: int) -> tuple[int, ...]: ...
+    Between two steps: `propose`, then the step, then `observe` unless the step failed.
+    """
 
-    def observe(self, request: Request, n_drafts: int, n_accepted: int) -> None: ...
+    def propose(self, requests: Sequence[Request], n_running: int) -> Sequence[tuple[int, ...]]:
+        """Guesses for what comes after each request's known tokens, in the order of `requests`.
 
-    def leave(self, request: Request) -> None: ...
+        These run and have one token to compute; none of them has guesses yet. They may be none.
+        """
+
+    def observe(self, rows: Sequence[Row], n_accepted: Sequence[int]) -> None:
+        """A step has run `rows`; of each one's drafts the first `n_accepted` were right."""
+
+    def leave(self, request: Request) -> None:
+        """The request has ended."""
+
+    def clear(self) -> None:
+        """Forget what was kept of requests that have ended."""
 
 
 class Runner(Protocol):

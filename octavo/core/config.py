@@ -94,8 +94,15 @@ class SpeculationOptions:
 
     speculative_method: str = _option(
         "off",
-        "lookup: guess what followed the same words before, in the request or a recent one",
-        choices=("off", "lookup"),
+        "lookup: guess what followed the same words before, in the request or a recent one; "
+        "draft_model: guess with speculative_model",
+        choices=("off", "lookup", "draft_model"),
+    )
+    speculative_model: str | None = _option(
+        None, "a smaller model with the same vocabulary: alias, folder, .gguf file or hub id"
+    )
+    speculative_num_blocks: int | None = _option(
+        None, "KV blocks of speculative_model; default: for speculative_max_seqs long requests"
     )
     num_speculative_tokens: int = _option(4, "tokens guessed at most per request and step")
     speculative_max_seqs: int = _option(8, "no guesses while more requests than this run")
@@ -144,12 +151,14 @@ class EngineConfig:
                 hint = f"; did you mean {close[0]}?" if close else ""
                 raise ConfigError(f"unknown option {name}{hint}", param=name)
             _check(known[name], value)
-        return cls(
+        config = cls(
             model=ModelOptions(**_only(ModelOptions, options)),
             cache=CacheOptions(**_only(CacheOptions, options)),
             scheduler=SchedulerOptions(**_only(SchedulerOptions, options)),
             speculation=SpeculationOptions(**_only(SpeculationOptions, options)),
         )
+        _check_speculation(config.speculation)
+        return config
 
     @staticmethod
     def options() -> list[Option]:
@@ -221,6 +230,20 @@ def resolve_numerics(
     return replace(config, model=model, cache=replace(cache, kv_cache_dtype=kv_dtype))
 
 
+def _check_speculation(options: SpeculationOptions) -> None:
+    """Raises ConfigError for a draft model that is missing, or given and not asked for."""
+    drafts = options.speculative_method == "draft_model"
+    if drafts and options.speculative_model is None:
+        raise ConfigError(
+            "speculative_method draft_model needs speculative_model: a smaller model with the same "
+            "vocabulary",
+            param="speculative_model",
+        )
+    for name in ("speculative_model", "speculative_num_blocks"):
+        if not drafts and getattr(options, name) is not None:
+            raise ConfigError(f"{name} needs speculative_method draft_model", param=name)
+
+
 def resolve_length(config: EngineConfig, *, max_position: int) -> int:
     """Longest sequence in tokens. Needs only the model's config, so call it before the weights."""
     max_len = config.model.max_model_len or max_position
@@ -238,12 +261,17 @@ def resolve_length(config: EngineConfig, *, max_position: int) -> int:
 
 
 def resolve_sizes(
-    config: EngineConfig, machine: Machine, *, spec: KVSpec, max_position: int
+    config: EngineConfig,
+    machine: Machine,
+    *,
+    spec: KVSpec,
+    max_position: int,
+    draft: KVSpec | None = None,
 ) -> EngineConfig:
     """Close max_model_len and num_blocks. Call with what is left once the weights are loaded.
 
     The KV cache takes half of the available memory, at most what max_num_seqs sequences of
-    max_model_len tokens hold.
+    max_model_len tokens hold. That of a draft model, whose geometry is `draft`, is part of it.
     """
     model, cache, block_bytes = config.model, config.cache, spec.block_bytes
     max_len = resolve_length(config, max_position=max_position)
@@ -252,17 +280,21 @@ def resolve_sizes(
     reserves = ALLOCATORS[cache.allocator].reserves
     step_tokens = max_len if reserves else config.scheduler.max_num_batched_tokens
     most = config.scheduler.max_num_seqs * spec.blocks_at_peak(max_len, step_tokens)
-    num_blocks = cache.num_blocks or min(budget // block_bytes, most)
+    n_draft = 0 if draft is None else _draft_blocks(config, spec, draft, max_len, budget)
+    draft_bytes = 0 if draft is None else n_draft * draft.block_bytes
+    num_blocks = cache.num_blocks or min((budget - draft_bytes) // block_bytes, most)
     if num_blocks < 1:
+        left = max(0, budget - draft_bytes)
         raise ConfigError(
-            f"no KV block fits: one takes {block_bytes} B and {budget} B are there; raise "
+            f"no KV block fits: one takes {block_bytes} B and {left} B are there; raise "
             "kv_cache_memory_bytes or lower block_size",
             param="kv_cache_memory_bytes",
         )
-    memory = num_blocks * block_bytes
+    memory = num_blocks * block_bytes + draft_bytes
     if memory > machine.available_bytes:
+        beside = f" and {n_draft} of the draft model" if draft else ""
         raise ConfigError(
-            f"{num_blocks} KV blocks of {block_bytes} B take {memory} B and only "
+            f"{num_blocks} KV blocks of {block_bytes} B{beside} take {memory} B and only "
             f"{machine.available_bytes} B are available; lower num_blocks or block_size",
             param="num_blocks",
         )
@@ -270,4 +302,19 @@ def resolve_sizes(
         config,
         model=replace(model, max_model_len=max_len),
         cache=replace(cache, num_blocks=num_blocks, kv_cache_memory_bytes=memory),
+        speculation=replace(config.speculation, speculative_num_blocks=n_draft or None),
     )
+
+
+def _draft_blocks(
+    config: EngineConfig, spec: KVSpec, draft: KVSpec, max_len: int, budget_bytes: int
+) -> int:
+    """Enough for all requests that are ever guessed for at once, at full length; but no more than
+    what of equally many blocks for both models fits the budget."""
+    options = config.speculation
+    if options.speculative_num_blocks is not None:
+        return options.speculative_num_blocks
+    step_tokens = config.scheduler.max_num_batched_tokens
+    most = options.speculative_max_seqs * draft.blocks_at_peak(max_len, step_tokens)
+    beside = config.cache.num_blocks or budget_bytes // (spec.block_bytes + draft.block_bytes)
+    return max(1, min(most, beside))

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from octavo.core.batch import Row
 from octavo.core.keys import Key
 from octavo.core.request import Request
 
@@ -89,8 +90,10 @@ class Lookup:
         self._guessers: dict[Request, _Guesser] = {}
         self._recent: OrderedDict[Key | None, Text] = OrderedDict()  # by use, the latest last
 
-    def propose(self, request: Request, n_running: int) -> tuple[int, ...]:
-        """Guesses for what comes after the request's known tokens."""
+    def propose(self, requests: Sequence[Request], n_running: int) -> list[tuple[int, ...]]:
+        return [self._guess(request, n_running) for request in requests]
+
+    def _guess(self, request: Request, n_running: int) -> tuple[int, ...]:
         guesser = self._guessers.get(request)
         if guesser is None:
             guesser = self._guessers[request] = _Guesser(self._most)
@@ -112,10 +115,14 @@ class Lookup:
             return ()
         return tuple(text.tokens[place : place + room])
 
-    def observe(self, request: Request, n_drafts: int, n_accepted: int) -> None:
-        """A step has run `n_drafts` guesses, of which the first `n_accepted` were right."""
+    def observe(self, rows: Sequence[Row], n_accepted: Sequence[int]) -> None:
+        for row, n_right in zip(rows, n_accepted, strict=True):
+            if row.drafts:
+                self._learn(row.request, len(row.drafts), n_right)
+
+    def _learn(self, request: Request, n_drafts: int, n_accepted: int) -> None:
         guesser = self._guessers.get(request)
-        if guesser is None or not n_drafts:
+        if guesser is None:
             return
         if n_accepted == n_drafts:
             guesser.size = min(self._most, 2 * guesser.size)
@@ -142,3 +149,6 @@ class Lookup:
         self._recent[root] = recent
         if len(self._recent) > RECENT_ROOTS:
             self._recent.popitem(last=False)
+
+    def clear(self) -> None:
+        self._recent.clear()

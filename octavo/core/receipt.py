@@ -25,6 +25,7 @@ class Receipt:
     unkept                   computed and not kept: a partial last block, or a duplicate
     shared_in_flight         read from a request that was computing it meanwhile
     shared_blocks, copied_blocks   taken over shared, or copied at a fork, in all admissions
+    drafted, accepted        guessed tokens that were run, and those of them that were right
     tokens, stored, blocks, slots  held at the end
     block_seconds            blocks held over time; a shared block counts fully for each holder
 
@@ -47,6 +48,8 @@ class Receipt:
     shared_blocks: int = 0
     copied_blocks: int = 0
     preemptions: int = 0
+    drafted: int = 0
+    accepted: int = 0
     tokens: int = 0
     stored: int = 0
     blocks: int = 0

@@ -110,8 +110,21 @@ class Scheduler:
         """The next step's batch. If its results never come, the next call plans it again."""
         self.cache.tick(now)
         self.totals.steps += 1
+        if self._drafter is not None:
+            self._guess(self._drafter)
         rows = self._planner.plan(now)
         return Batch(self.totals.steps, rows, self.cache.moves(), self._roster.vacated())
+
+    def _guess(self, drafter: Drafter) -> None:
+        """Ask for drafts as late as can be: whoever has ended by now needs none."""
+        asking = [
+            each
+            for each in self.running
+            if each.speculates and each.behind == 1 and len(each.tokens) > each.n_prompt
+        ]
+        proposed = drafter.propose(asking, len(self.running))
+        for request, drafts in zip(asking, proposed, strict=True):
+            request.drafts = drafts
 
     def update(self, batch: Batch, result: StepResult, now: float) -> list[Delta]:
         """Take in what a step computed. Returns what changed for whom."""
@@ -131,6 +144,7 @@ class Scheduler:
                 ended = ended or delta.finish is not None
         if ended:
             self._roster.drop_finished()
+        self._judge(batch, result)
         return deltas + [delta for group in groups for delta in self._turn(group, now)]
 
     def fail(self, reason: str, now: float) -> list[Delta]:
@@ -164,8 +178,6 @@ class Scheduler:
             finish = self._accept(request, result.tokens)
             tokens = request.tokens[known:]
             self.totals.generated_tokens += len(tokens)
-            if row.drafts:
-                self._judge(row, n_accepted=len(result.tokens) - 1)
         end = row.end
         if row.samples and request.beams is None:
             end = min(row.end, len(request.tokens) - 1)
@@ -183,16 +195,19 @@ class Scheduler:
             self._close(request, finish, now)
         elif not tokens and result.scores is None:
             return None
-        elif self._drafter is not None and request.speculates and tokens:
-            request.drafts = self._drafter.propose(request, len(self.running))
         return Delta(request, tokens, result.scores, finish)
 
-    def _judge(self, row: Row, *, n_accepted: int) -> None:
-        """A runner returns the accepted drafts and one token more."""
-        self.totals.drafted_tokens += len(row.drafts)
-        self.totals.accepted_tokens += n_accepted
-        if self._drafter is not None:
-            self._drafter.observe(row.request, len(row.drafts), n_accepted)
+    def _judge(self, batch: Batch, result: StepResult) -> None:
+        """Count what the drafts were worth: a runner returns the right ones and one token more."""
+        accepted = [0] * len(batch.rows)
+        for i, (row, found) in enumerate(zip(batch.rows, result.rows, strict=True)):
+            if row.drafts and found.error is None:
+                accepted[i] = len(found.tokens) - 1
+                self.totals.take_drafts(len(row.drafts), accepted[i])
+                row.request.receipt.drafted += len(row.drafts)
+                row.request.receipt.accepted += accepted[i]
+        if self._drafter is not None and batch.rows:
+            self._drafter.observe(batch.rows, accepted)
 
     def _accept(self, request: Request, tokens: Sequence[int]) -> Finish | None:
         """Append confirmed tokens; a stop token or the limit cuts the rest off."""
@@ -271,6 +286,12 @@ class Scheduler:
         leader = request.beams.leader
         if request is not leader:
             leader.receipt.absorb(request.receipt)
+
+    def clear_cache(self) -> None:
+        """Forget every cached prefix, and what a drafter keeps of requests that have ended."""
+        self.cache.clear()
+        if self._drafter is not None:
+            self._drafter.clear()
 
     def check(self) -> None:
         """Assert the invariants at rest. For tests and debugging."""

@@ -15,7 +15,8 @@ from typing import Any
 from octavo.compute.progress import Progress
 from octavo.core.config import EngineConfig
 from octavo.core.errors import EngineClosed
-from octavo.engine.build import Built, EngineInfo, build
+from octavo.engine.build import Built, build
+from octavo.engine.info import EngineInfo
 from octavo.engine.session import Session
 from octavo.engine.stats import EngineStats
 from octavo.engine.stream import Stream

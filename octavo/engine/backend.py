@@ -5,7 +5,7 @@ A backend loads the weights first and, once what is left of the memory is known,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from octavo.compute.attention import AttentionShape, select
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from octavo.compute.decoder import Decoder
     from octavo.compute.executor import Executor
     from octavo.compute.native.layers import ModelPanels
+    from octavo.compute.progress import Progress
     from octavo.compute.weights import WeightSource
 
 Refused = Mapping[str, list[str]]
@@ -68,6 +69,24 @@ def choose(config: EngineConfig, source: WeightSource) -> Backend:
     return TorchBackend({"native": reasons})
 
 
+def load_weights(
+    backend: Backend, config: EngineConfig, source: WeightSource, *, title: str, progress: Progress
+) -> None:
+    """Load all of `source` into `backend`, shown as one stage."""
+    n_bytes = source.total_bytes()
+    with progress.stage(title, total_bytes=n_bytes) as advance:
+        backend.load(config, source, progress=lambda done, total: advance(n_bytes * done // total))
+
+
+def use_threads(config: EngineConfig, backends: Sequence[Backend]) -> None:
+    """Threads of torch beside the kernels, which have threads of their own: one if all that is
+    left for torch is to choose tokens."""
+    import torch
+
+    native = all(backend.native for backend in backends)
+    torch.set_num_threads(1 if native else config.model.threads or 1)
+
+
 def _check_plain(config: EngineConfig, why_not_native: str) -> None:
     """What plain torch cannot do though the kernels can."""
     dtype = config.cache.kv_cache_dtype
@@ -92,11 +111,8 @@ class NativeBackend:
         self._panels: ModelPanels | None = None
 
     def load(self, config: EngineConfig, source: WeightSource, *, progress: LoadProgress) -> None:
-        import torch
-
         from octavo.compute.native.start import read_panels
 
-        torch.set_num_threads(1)  # the kernels have threads of their own
         self._shape = source.config()
         self._panels = read_panels(source, progress=progress)
 
@@ -138,7 +154,6 @@ class TorchBackend:
         from octavo.compute.load import load_decoder
 
         device = torch.device(config.model.device)
-        torch.set_num_threads(config.model.threads or 1)
         self._decoder = load_decoder(
             source,
             dtype=resolve_dtype(config.model.dtype, device),

@@ -15,65 +15,40 @@ import octavo
 from octavo.compute.hub import resolve
 from octavo.compute.progress import NoProgress, Progress
 from octavo.compute.weights import WeightSource, open_source
-from octavo.core.batch import Drafter
+from octavo.core.batch import Drafter, Runner
 from octavo.core.cache import KVCache
 from octavo.core.config import (
     EngineConfig,
     Machine,
-    SpeculationOptions,
+    ModelOptions,
     resolve_length,
     resolve_numerics,
     resolve_sizes,
 )
+from octavo.core.draft_model import DraftModel
 from octavo.core.errors import ConfigError
 from octavo.core.events import Sink
-from octavo.core.gguf_header import read_header
 from octavo.core.lookup import Lookup
 from octavo.core.loop import Loop
 from octavo.core.model_config import ModelConfig
+from octavo.core.policies import Policies
 from octavo.core.scheduler import Scheduler
 from octavo.core.spec import KVSpec
-from octavo.engine.backend import Backend, choose
+from octavo.engine.backend import Backend, choose, load_weights, use_threads
+from octavo.engine.draft_weights import DraftWeights, open_draft
 from octavo.engine.engine import Engine
 from octavo.engine.generation_defaults import GenerationDefaults, generation_defaults
+from octavo.engine.info import EngineInfo, engine_info
 from octavo.engine.machine import available_bytes, usable_threads
+from octavo.engine.open_tokenizer import open_tokenizer
 from octavo.engine.prepare import Preparer
 from octavo.engine.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     import torch
 
+    from octavo.compute.executor import Executor
     from octavo.compute.runner import Observer
-
-MIB = 1 << 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineInfo:
-    """What an engine chose at its start. Tokens, blocks and bytes as the names say.
-
-    `max_live_sequences`: choices and beams of all requests that may run and wait at once.
-    `defaults`: the sampling of requests that do not set it.
-    """
-
-    model: str
-    source: str
-    dtype: str
-    kv_cache_dtype: str
-    device: str
-    backend: str
-    not_taken: tuple[str, ...]
-    threads: int
-    num_blocks: int
-    block_tokens: int
-    capacity_tokens: int
-    bytes_per_token: int
-    max_model_len: int
-    max_num_seqs: int
-    max_live_sequences: int
-    max_num_batched_tokens: int
-    memory_note: str
-    defaults: GenerationDefaults
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,56 +69,49 @@ def build(
 
     `observer` sees the rows that sample and their logits float32 [rows, vocab], in every step.
     """
-    from octavo.compute.dtypes import resolve_dtype
-    from octavo.compute.runner import ModelRunner
-
-    progress = NoProgress() if progress is None else progress
-    device = _device(config.model.device)
-    resolve_dtype(config.model.dtype, device)  # refused before anything is fetched
+    progress = progress or NoProgress()
+    device = _device(config.model)
     path = resolve(config.model.model, progress=progress)
     source = open_source(path)
     shape = source.config()
-    backend = choose(config, source)
-    config = resolve_numerics(config, _machine(device), native=backend.native)
+    backend, given, machine = choose(config, source), config, _machine(device)
+    config = resolve_numerics(config, machine, native=backend.native)
     resolve_length(config, max_position=shape.max_position)
-    metadata = None if path.is_dir() else read_header(path).metadata
-    defaults = _defaults(config, path, metadata)
-    tokenizer = _tokenizer(path, metadata, skip=config.model.skip_tokenizer_init)
-    with progress.stage(f"Loading {path.name}", total_bytes=source.total_bytes()) as advance:
-        backend.load(
-            config,
-            source,
-            progress=lambda done, total: advance(source.total_bytes() * done // total),
-        )
+    defaults = _defaults(config, path, source.metadata())
+    tokenizer = _tokenizer(config, path, source.metadata())
+    draft = open_draft(given, machine, target=shape, tokenizer=tokenizer, progress=progress)
+    use_threads(config, [backend] if draft is None else [backend, draft.backend])
+    load_weights(backend, config, source, title=f"Loading {path.name}", progress=progress)
+    if draft is not None:
+        draft.load(progress)
     spec = shape.kv_spec(config.cache.kv_cache_dtype, config.cache.block_size)
+    draft_spec = None if draft is None else draft.spec
     config = resolve_sizes(
-        config,
-        _machine(device),
-        spec=spec,
-        max_position=shape.max_position,
+        config, _machine(device), spec=spec, max_position=shape.max_position, draft=draft_spec
     )
-    runner = ModelRunner(
-        backend.executor(config, spec),
-        max_num_seqs=config.scheduler.max_num_seqs,
-        observer=observer,
-    )
-    loop = Loop(_scheduler(config, spec, sink), runner, clock)
+    most = config.scheduler.max_num_seqs
+    runner = _runner(backend.executor(config, spec), most, observer)
+    loop = Loop(_scheduler(config, spec, sink, _drafter(config, draft, clock)), runner, clock)
     engine = Engine(
         loop,
         preparer=_preparer(config, shape, tokenizer, defaults=defaults),
         tokenizer=tokenizer,
-        namespace=_namespace(config, source, backend)
-        if config.cache.enable_prefix_caching
-        else None,
-        max_live=config.scheduler.max_num_seqs + config.scheduler.max_num_queued_reqs,
+        namespace=_namespace(config, source, backend),
+        max_live=most + config.scheduler.max_num_queued_reqs,
     )
-    info = _info(config, spec, backend, path=path, engine=engine, defaults=defaults)
+    info = engine_info(
+        config, spec, backend, path=path, max_live=engine.max_live, defaults=defaults, draft=draft
+    )
     return Built(engine, info)
 
 
-def _device(device: str) -> torch.device:
+def _device(options: ModelOptions) -> torch.device:
+    """Where to compute, refused here if it or the dtype cannot be: nothing is fetched yet."""
     import torch
 
+    from octavo.compute.dtypes import resolve_dtype
+
+    device = options.device
     try:
         chosen = torch.device(device)
         torch.ones(1, device=chosen).item()  # a device can be known by name and not be there
@@ -151,6 +119,7 @@ def _device(device: str) -> torch.device:
         raise ConfigError(
             f"device {device[:40]!a} is not one that torch can use here; use cpu", param="device"
         ) from None
+    resolve_dtype(options.dtype, chosen)
     return chosen
 
 
@@ -167,20 +136,15 @@ def _machine(device: torch.device) -> Machine:
     )
 
 
-def _tokenizer(path: Path, metadata: dict[str, Any] | None, *, skip: bool) -> Tokenizer | None:
-    """That of the folder at `path`, or of the .gguf file with `metadata`."""
-    if skip:
-        return None
-    if metadata is None:
-        from octavo.engine.hf_tokenizer import from_folder
+def _runner(executor: Executor, max_num_seqs: int, observer: Observer | None = None) -> Runner:
+    from octavo.compute.runner import ModelRunner
 
-        return from_folder(path)
-    from octavo.engine.gguf_tokenizer import from_metadata
-
-    return from_metadata(metadata)
+    return ModelRunner(executor, max_num_seqs=max_num_seqs, observer=observer)
 
 
-def _scheduler(config: EngineConfig, spec: KVSpec, sink: Sink | None) -> Scheduler:
+def _scheduler(
+    config: EngineConfig, spec: KVSpec, sink: Sink | None, drafter: Drafter | None
+) -> Scheduler:
     policies = config.policies()
     cache = KVCache(
         spec,
@@ -194,16 +158,39 @@ def _scheduler(config: EngineConfig, spec: KVSpec, sink: Sink | None) -> Schedul
         max_num_batched_tokens=config.scheduler.max_num_batched_tokens,
         max_num_seqs=config.scheduler.max_num_seqs,
         policies=policies,
-        drafter=_drafter(config.speculation),
+        drafter=drafter,
     )
 
 
-def _drafter(options: SpeculationOptions) -> Drafter | None:
+def _drafter(
+    config: EngineConfig, draft: DraftWeights | None, clock: Callable[[], float]
+) -> Drafter | None:
+    options = config.speculation
+    most_tokens, most_running = options.num_speculative_tokens, options.speculative_max_seqs
     if options.speculative_method == "off":
         return None
-    return Lookup(
-        most_tokens=options.num_speculative_tokens, most_running=options.speculative_max_seqs
+    if draft is None:
+        return Lookup(most_tokens=most_tokens, most_running=most_running)
+    num_blocks = options.speculative_num_blocks or 0
+    step_tokens = config.scheduler.max_num_batched_tokens
+    most_rows = min(most_running, config.scheduler.max_num_seqs)
+    executor = draft.executor(num_blocks, max_num_seqs=most_rows)
+    policies = Policies(share_in_flight=False)
+    return DraftModel(
+        _runner(executor, most_rows),
+        KVCache(draft.spec, num_blocks, step_tokens=step_tokens, policies=policies),
+        clock=clock,
+        most_tokens=most_tokens,
+        most_running=most_running,
+        step_tokens=step_tokens,
+        n_positions=draft.n_positions,
     )
+
+
+def _tokenizer(
+    config: EngineConfig, path: Path, metadata: dict[str, Any] | None
+) -> Tokenizer | None:
+    return None if config.model.skip_tokenizer_init else open_tokenizer(path, metadata)
 
 
 def _defaults(
@@ -233,8 +220,10 @@ def _preparer(
     )
 
 
-def _namespace(config: EngineConfig, source: WeightSource, backend: Backend) -> bytes:
-    """Everything besides tokens that shapes the bytes of K and V."""
+def _namespace(config: EngineConfig, source: WeightSource, backend: Backend) -> bytes | None:
+    """Everything besides tokens that shapes the bytes of K and V; None if they are not cached."""
+    if not config.cache.enable_prefix_caching:
+        return None
     shape = source.config()
     rope = shape.rope.at_length(config.model.max_model_len or shape.max_position)
     parts = (
@@ -247,41 +236,3 @@ def _namespace(config: EngineConfig, source: WeightSource, backend: Backend) -> 
         octavo.__version__.encode(),
     )
     return b"".join(len(part).to_bytes(8, "little") + part for part in parts)
-
-
-def _info(
-    config: EngineConfig,
-    spec: KVSpec,
-    backend: Backend,
-    *,
-    path: Path,
-    engine: Engine,
-    defaults: GenerationDefaults,
-) -> EngineInfo:
-    num_blocks = engine.cache.pool.total
-    per_group = f" of one of {len(spec.groups)} groups" if len(spec.groups) > 1 else ""
-    note = (
-        f"{num_blocks} blocks * {spec.block_tokens} tokens * "
-        f"{spec.widest.bytes_per_token:,} B per token{per_group} "
-        f"= {num_blocks * spec.block_bytes / MIB:,.0f} MiB"
-    )
-    return EngineInfo(
-        model=config.model.served_model_name or config.model.model,
-        source=str(path),
-        dtype=config.model.dtype,
-        kv_cache_dtype=config.cache.kv_cache_dtype,
-        device=config.model.device,
-        backend=backend.numerics,
-        not_taken=tuple(f"{name}: {', '.join(why)}" for name, why in backend.refused.items()),
-        threads=config.model.threads or 1,
-        num_blocks=num_blocks,
-        block_tokens=spec.block_tokens,
-        capacity_tokens=spec.tokens_held(num_blocks),
-        bytes_per_token=spec.bytes_per_token,
-        max_model_len=config.model.max_model_len or 0,
-        max_num_seqs=config.scheduler.max_num_seqs,
-        max_live_sequences=engine.max_live,
-        max_num_batched_tokens=config.scheduler.max_num_batched_tokens,
-        memory_note=note,
-        defaults=defaults,
-    )

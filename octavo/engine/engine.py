@@ -260,7 +260,7 @@ class Engine:
 
     def clear_cache(self) -> None:
         """Forget every cached prefix, before the next step."""
-        self._loop.submit(lambda scheduler, now: scheduler.cache.clear())
+        self._loop.submit(lambda scheduler, now: scheduler.clear_cache())
 
     def stats(self) -> EngineStats:
         """As of the end of the last step, so that the numbers fit together. From any thread."""

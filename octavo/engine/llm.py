@@ -9,9 +9,10 @@ from octavo.compute.progress import TerminalProgress
 from octavo.core.config import EngineConfig
 from octavo.core.errors import EngineClosed, RequestError
 from octavo.core.sampling import SamplingParams
-from octavo.engine.build import Built, EngineInfo, build
+from octavo.engine.build import Built, build
 from octavo.engine.collect import Collector
 from octavo.engine.engine import Engine
+from octavo.engine.info import EngineInfo
 from octavo.engine.prepare import Prepared
 from octavo.engine.session import Session
 from octavo.engine.stats import EngineStats

@@ -21,6 +21,8 @@ class EngineStats:
     generated_tokens: int
     drafted_tokens: int
     accepted_tokens: int
+    drafted_by_place: tuple[int, ...]
+    accepted_by_place: tuple[int, ...]
     preemptions: int
     stalls: int
     evictions: int
@@ -54,6 +56,8 @@ class EngineStats:
             generated_tokens=totals.generated_tokens,
             drafted_tokens=totals.drafted_tokens,
             accepted_tokens=totals.accepted_tokens,
+            drafted_by_place=tuple(totals.drafted_by_place),
+            accepted_by_place=tuple(totals.accepted_by_place),
             preemptions=totals.preemptions,
             stalls=totals.stalls,
             evictions=pool.evictions,

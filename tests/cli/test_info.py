@@ -41,7 +41,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_parameters(folder: str) -> None:
-    assert parameters(read_config(Path(folder))) == 70_553_706_496
+    assert parameters(read_config(Path(folder), None)) == 70_553_706_496
 
 
 def test_json(octavo: Run, folder: str) -> None:
@@ -162,3 +162,19 @@ def test_recommended_sampling_and_where_it_stands(octavo: Run, folder: str) -> N
     assert found["sampling_from"] == "generation_config.json"
     ignored = octavo("info", folder, "--json", "--generation-config", "none")
     assert json.loads(ignored.out)["sampling"] == {}
+
+
+def test_a_draft_model_has_a_line_of_its_own(octavo: Run, folder: str) -> None:
+    flags: tuple[str, ...] = ("--num-blocks", "100", "--speculative-method", "draft_model")
+    flags += ("--speculative-model", folder, "--dtype", "bfloat16")
+    assert "  draft model: 1,600 tokens = 100 blocks" in octavo("info", folder, *flags).out
+    (kv,) = json.loads(octavo("info", folder, "--json", *flags).out)["kv"].values()
+    assert kv["draft_blocks"] == 100
+    assert kv["draft_block_bytes"] == kv["block_bytes"]
+    scaled = octavo("info", folder, "--json", *flags, "--kv-cache-dtype", "int8")
+    (other,) = json.loads(scaled.out)["kv"].values()
+    assert other["draft_block_bytes"] == kv["block_bytes"] > other["block_bytes"]
+    alone = octavo("info", folder, "--json", *flags[:2], *flags[-2:])
+    (plain,) = json.loads(alone.out)["kv"].values()
+    assert kv["weight_bytes"] == 2 * plain["weight_bytes"]
+    assert plain["draft_blocks"] == 0

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import random
+from collections.abc import Callable, Sequence
 
 from octavo.core.batch import Batch, Row, RowResult, StepResult
 from octavo.core.cache import KVCache
+from octavo.core.draft_model import DraftModel
 from octavo.core.keys import Key
+from octavo.core.policies import Policies
 from octavo.core.request import Request
+from octavo.core.spec import KVSpec
 from octavo.core.table import NOTHING
 
 Tag = int  # stands for K and V at one position: depends on every token up to it
@@ -126,3 +130,50 @@ class LedgerRunner:
             if i == row.end or row.drafts[i - row.end] != new[-1]:
                 break
         return RowResult(tuple(new))
+
+
+class GuessRunner(LedgerRunner):
+    """A draft model: as the ledger's, but its tokens are `right` only that often. Its requests take
+    guesses back."""
+
+    def __init__(self, cache: KVCache, *, vocab: int, right: float) -> None:
+        super().__init__(cache, vocab=vocab)
+        self._right = right
+        self._rnd = random.Random(1)
+
+    def run(self, batch: Batch) -> StepResult:
+        self._tags.clear()
+        rows = [
+            one if self._rnd.random() < self._right else self._wrong(one)
+            for one in super().run(batch).rows
+        ]
+        return StepResult(rows)
+
+    def _wrong(self, one: RowResult) -> RowResult:
+        return RowResult(tuple((token + 1) % self.vocab for token in one.tokens))
+
+
+def draft_model(
+    spec: KVSpec,
+    blocks: int,
+    *,
+    vocab: int = 50,
+    right: float = 1.0,
+    clock: Callable[[], float] = lambda: 0.0,
+    most_tokens: int = 4,
+    most_running: int = 8,
+    step_tokens: int = 2048,
+    n_positions: int = 1 << 20,
+) -> DraftModel:
+    """A drafter over a pool of its own. With the clock standing still it always pays."""
+    policies = Policies(share_in_flight=False)
+    cache = KVCache(spec, blocks, step_tokens=step_tokens, policies=policies)
+    return DraftModel(
+        GuessRunner(cache, vocab=vocab, right=right),
+        cache,
+        clock=clock,
+        most_tokens=most_tokens,
+        most_running=most_running,
+        step_tokens=step_tokens,
+        n_positions=n_positions,
+    )

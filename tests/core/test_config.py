@@ -114,6 +114,36 @@ def test_windows_make_the_largest_useful_pool_smaller(allocator: str, sliding_bl
     assert sized.cache.num_blocks == 2 * (63 + sliding_blocks)
 
 
+def test_a_draft_models_pool_is_part_of_the_same_memory() -> None:
+    """512 MiB for blocks of 1 MiB, and of a quarter of that: eight long requests, or as many."""
+    specs: dict[str, Any] = {
+        "spec": spec_of(1 << 20),
+        "draft": spec_of(1 << 18),
+        "max_position": 8192,
+    }
+
+    def sized(**options: Any) -> EngineConfig:
+        draft = {"speculative_method": "draft_model", "speculative_model": "d"}
+        return resolve_sizes(EngineConfig.of("m", **draft, **options), MACHINE, **specs)
+
+    few = sized(max_model_len=160)
+    assert few.speculation.speculative_num_blocks == 8 * 10
+    assert few.cache.num_blocks == 512 - 80 // 4
+    many = sized()
+    assert many.speculation.speculative_num_blocks == (512 << 20) // (5 << 18)
+    assert many.cache.kv_cache_memory_bytes is not None
+    assert many.cache.kv_cache_memory_bytes <= 512 << 20
+    given = sized(speculative_num_blocks=7, num_blocks=20)
+    assert given.cache.kv_cache_memory_bytes == (20 << 20) + 7 * (1 << 18)
+    for options, param in (
+        ({"speculative_num_blocks": 4000}, "kv_cache_memory_bytes"),
+        ({"speculative_num_blocks": 4000, "num_blocks": 100}, "num_blocks"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            sized(**options)
+        assert caught.value.param == param
+
+
 @pytest.mark.parametrize(
     ("options", "param"),
     [

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 
 from octavo.core.beams import BeamGroup, BeamRules, Hypothesis
 from octavo.core.cache import KVCache
+from octavo.core.draft_model import DraftModel
 from octavo.core.events import Removed, Stored
 from octavo.core.keys import Key, TokenChain
 from octavo.core.policies import Policies
 from octavo.core.request import UNBOUNDED, Finish, Limits, PinWish, Request
 from octavo.core.scheduler import Scheduler
 from octavo.core.spec import Full, Group, Kind, KVSpec, Sliding
-from tests.core.ledger import LedgerRunner, reference
+from tests.core.ledger import LedgerRunner, draft_model, reference
 from tests.core.plain_beams import plain_search
 
 VOCAB = 6
@@ -33,7 +34,8 @@ def spec_of(kinds: tuple[Kind, ...], block_tokens: int) -> KVSpec:
 
 @dataclass
 class Traffic:
-    """One seeded run. `uncached`: share of requests without a root; `beams`: of beam searches."""
+    """One seeded run. `uncached`: share of requests without a root; `beams`: of beam searches;
+    `draft_blocks`: of a draft model's pool, 0 for none."""
 
     seed: int
     n_requests: int = 60
@@ -41,6 +43,7 @@ class Traffic:
     uncached: float = 0.1
     sliding: bool = True
     beams: float = 0.0
+    draft_blocks: int = 0
 
     def __post_init__(self) -> None:
         rnd = self.rnd = random.Random(self.seed)
@@ -60,11 +63,21 @@ class Traffic:
             policies=self.policies,
             sink=self.events.append,
         )
+        self.drafter: DraftModel | None = None
+        if self.draft_blocks:
+            self.drafter = draft_model(
+                spec_of(kinds, self.block),
+                self.draft_blocks * len(kinds) * (8 // self.block),
+                vocab=VOCAB,
+                right=0.8,
+                step_tokens=rnd.choice([4, 16, 64]),
+            )
         self.scheduler = Scheduler(
             self.cache,
             max_num_batched_tokens=self.budget,
             max_num_seqs=self.seqs,
             policies=self.policies,
+            drafter=self.drafter,
         )
         self.runner = LedgerRunner(self.cache, vocab=VOCAB)
         self.prefixes = [[rnd.randrange(3) for _ in range(rnd.randrange(1, 30))] for _ in range(4)]
@@ -165,6 +178,8 @@ class Traffic:
             if delta.request.beams is not None:
                 self.answers[delta.request] = delta.scores
         self.scheduler.check()
+        if self.drafter is not None:
+            self.drafter.check()
         self.now += 1
         stuck = not batch.rows and (self.scheduler.running or self.scheduler.waiting)
         self.idle_steps = self.idle_steps + 1 if stuck else 0
@@ -199,6 +214,10 @@ class Traffic:
         assert not len(self.cache.pins)
         assert pool.available == pool.total
         assert pool.shared == 0
+        if self.drafter is not None:
+            own = self.drafter.cache
+            assert own.pool.available == own.pool.total
+            assert not len(own.claims)
         index: set[tuple[Key, int]] = set()
         for event in self.events:
             if isinstance(event, Stored):

@@ -1,9 +1,12 @@
-"""Small tokenizers of the kinds that models use, trained here, saved as the hub lays them out."""
+"""Small tokenizers of the kinds that models use, trained here, saved as the hub lays them out.
+
+And the switch that lets models guess which are too small for it to pay.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,8 @@ from tokenizers import (
     processors,
     trainers,
 )
+
+from octavo.core import draft_gain
 
 CHATML = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + "
@@ -155,3 +160,12 @@ def folders(save_folder: SaveFolder) -> dict[str, Path]:
 @pytest.fixture(scope="session")
 def corpus() -> list[str]:
     return CORPUS
+
+
+@pytest.fixture(scope="module")
+def always_guess() -> Iterator[None]:
+    """Models this small never pay: leave cost aside, measure no steps before the first guess."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(draft_gain._Costs, "ratio", None)
+        patch.setattr(draft_gain, "BASELINE_STEPS", 0)
+        yield

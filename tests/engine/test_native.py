@@ -18,6 +18,7 @@ from octavo.core.config import EngineConfig
 from octavo.core.errors import ConfigError
 from octavo.core.sampling import SamplingParams
 from octavo.engine.build import build
+from octavo.engine.info import EngineInfo
 from tests.checkpoints import tiny_llama, write_gguf
 from tests.engine.tiny import GREEDY, Desk, prompt
 from tests.families import GGUF_FAMILIES, tiny_family, write_family_gguf
@@ -122,6 +123,48 @@ def test_guesses_change_no_token(file: Path) -> None:
     desk.run()
     assert session.requests[0].tokens[len(tokens) :] == plain[0]
     assert desk.engine.stats().drafted_tokens > 0
+
+
+@pytest.mark.usefixtures("always_guess")
+@pytest.mark.parametrize("kv_dtype", ["bfloat16", "int8"])
+@pytest.mark.parametrize("drafted_by", ["itself", "floats"])
+def test_a_draft_model_changes_no_token(file: Path, drafted_by: str, kv_dtype: str) -> None:
+    """The draft runs on the kernels where they can serve it, else beside them on plain torch, with
+    K and V in bfloat16 or float32 whatever the model's are in."""
+    draft = {"itself": file, "floats": file.parent / "m"}[drafted_by]
+    options = {**NATIVE, "kv_cache_dtype": kv_dtype, "threads": 2}
+    params = replace(SAMPLED, max_tokens=24)
+    expected = Desk(file, **options).answer(*PROMPTS[:5], params=params)
+    options |= {"speculative_method": "draft_model", "speculative_model": str(draft)}
+    desk = Desk(file, **options)
+    sessions = [desk.submit(each, params) for each in PROMPTS[:5]]
+    desk.run()
+    for each, (tokens, _) in zip(sessions, expected, strict=True):
+        assert each.requests[0].tokens[-len(tokens) :] == tokens
+    stats = desk.engine.stats()
+    assert stats.drafted_tokens > 50
+    assert stats.accepted_tokens > 0
+    if drafted_by == "itself" and kv_dtype == "bfloat16":
+        assert stats.accepted_tokens == stats.drafted_tokens
+    assert torch.get_num_threads() == {"itself": 1, "floats": 2}[drafted_by]
+
+
+@pytest.mark.usefixtures("always_guess")
+def test_info_says_what_computes_the_draft_model(file: Path) -> None:
+    def info(draft: Path, **options: Any) -> EngineInfo:
+        options |= {"speculative_method": "draft_model", "speculative_model": str(draft)}
+        options |= {"skip_tokenizer_init": True, "num_blocks": 64}
+        return build(EngineConfig.of(str(file), **options)).info
+
+    native = info(file, attention_backend="native")
+    assert f"{file} on native-" in native.speculation_note
+    assert not native.not_taken
+    mixed = info(file.parent / "m", attention_backend="native")
+    assert f"{file.parent / 'm'} on torch" in mixed.speculation_note
+    assert mixed.not_taken[0].startswith("draft model, native: weights are floats")
+    plain = info(file, attention_backend="torch")
+    assert f"{file} on torch" in plain.speculation_note
+    assert not plain.not_taken
 
 
 @pytest.mark.parametrize("isa", ISAS)

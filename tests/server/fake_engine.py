@@ -35,6 +35,7 @@ class FakeInfo:
     max_num_batched_tokens: int = 256
     defaults: GenerationDefaults = field(default_factory=GenerationDefaults)
     memory_note: str = "100 blocks of 16 KiB = 1.6 MiB"
+    speculation_note: str = "off"
 
 
 def usage(prompt: int = 5, completion: int = 2, cached: int = 4) -> Usage:

@@ -91,10 +91,12 @@ def announcement(info: EngineInfo, url: str) -> list[str]:
     cache_bytes = info.capacity_tokens * info.bytes_per_token
     refused = [f"           not taken: {reason}" for reason in info.not_taken]
     guessing = [f"  guessing {info.speculation_note}"] if info.speculation_note != "off" else []
+    stored = info.backend.startswith("native")
+    weights = "weights as stored" if stored else info.dtype
     longest = min(info.max_model_len, info.capacity_tokens + 1)  # the last token needs no slot
     return [
         f"Octavo serves {info.model} at {url}/v1",
-        f"  model    {info.source}, {info.dtype} on {info.device}",
+        f"  model    {info.source}, {weights} on {info.device}",
         f"  backend  {info.backend}",
         *refused,
         f"  KV cache {count(info.num_blocks)} blocks of {info.block_tokens} tokens: "

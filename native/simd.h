@@ -90,6 +90,7 @@ OCTAVO_INLINE I i_set(int32_t x) { return _mm512_set1_epi32(x); }
 OCTAVO_INLINE I i_load(const int32_t* p) { return _mm512_loadu_si512(p); }
 OCTAVO_INLINE void i_store(int32_t* p, I x) { _mm512_storeu_si512(p, x); }
 OCTAVO_INLINE I i_add(I a, I b) { return _mm512_add_epi32(a, b); }
+OCTAVO_INLINE int32_t i_sum(I a) { return _mm512_reduce_add_epi32(a); }
 OCTAVO_INLINE B b_load(const uint8_t* p) { return _mm512_loadu_si512(p); }
 OCTAVO_INLINE void b_store(uint8_t* p, B x) { _mm512_storeu_si512(p, x); }
 OCTAVO_INLINE B b_low(B x) { return _mm512_and_si512(x, _mm512_set1_epi8(15)); }
@@ -186,6 +187,12 @@ OCTAVO_INLINE void i_store(int32_t* p, I x) {
 }
 OCTAVO_INLINE I i_add(I a, I b) {
     return {_mm256_add_epi32(a.lo, b.lo), _mm256_add_epi32(a.hi, b.hi)};
+}
+OCTAVO_INLINE int32_t i_sum(I a) {
+    __m256i eight = _mm256_add_epi32(a.lo, a.hi);
+    __m128i four = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+    __m128i two = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
 }
 OCTAVO_INLINE B b_load(const uint8_t* p) { return i_load((const int32_t*)p); }
 OCTAVO_INLINE void b_store(uint8_t* p, B x) { i_store((int32_t*)p, x); }
@@ -340,6 +347,11 @@ OCTAVO_INLINE I i_add(I a, I b) {
     I r;
     OCTAVO_EACH r.v[i] = a.v[i] + b.v[i];
     return r;
+}
+OCTAVO_INLINE int32_t i_sum(I a) {
+    uint32_t sum = 0;  // what wraps, of a broken row, wraps as on the other builds
+    OCTAVO_EACH sum += (uint32_t)a.v[i];
+    return (int32_t)sum;
 }
 OCTAVO_INLINE B b_load(const uint8_t* p) {
     B r;

@@ -75,16 +75,13 @@ OCTAVO_INLINE void quantise_group(const float* x, const Quantised& to, int64_t r
     float poison = f_sum(f_add(f_sub(a, a), f_sub(b, b)));
     F inverse = f_set(most > 1e-30f ? 127.0f / most : 0.0f);  // smaller is zero
     I qa = f_to_i(f_mul(a, inverse)), qb = f_to_i(f_mul(b, inverse));
-    int32_t lanes[2 * LANES];
-    i_store(lanes, qa);
-    i_store(lanes + LANES, qb);
     int64_t first = row / TILE_ROWS * TILE_ROWS, in_tile = row % TILE_ROWS;
+    int8_t bytes[2 * LANES];
+    i8_store(bytes, qa);
+    i8_store(bytes + LANES, qb);
     int8_t* q = to.q + first * to.k + 32 * group * TILE_ROWS + 4 * in_tile;
-    int32_t sums[2] = {0, 0};
-    for (int i = 0; i < 2 * LANES; i++) {
-        q[i / 4 * 4 * TILE_ROWS + i % 4] = (int8_t)lanes[i];
-        sums[i / LANES] += lanes[i];
-    }
+    for (int i = 0; i < 2 * LANES; i += 4) memcpy(q + i * TILE_ROWS, bytes + i, 4);
+    const int32_t sums[2] = {i_sum(qa), i_sum(qb)};
     float scale = most / 127.0f + poison;
     int64_t at = first * (to.k / 32) + group * TILE_ROWS + in_tile;
     to.scale[at] = scale;

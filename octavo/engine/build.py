@@ -108,7 +108,7 @@ def build(
     resolve_length(config, max_position=shape.max_position)
     metadata = None if path.is_dir() else read_header(path).metadata
     defaults = _defaults(config, path, metadata)
-    tokenizer = _tokenizer(path, metadata, skip=config.model.skip_tokenizer_init)
+    tokenizer = open_tokenizer(path, metadata, skip=config.model.skip_tokenizer_init)
     with progress.stage(f"Loading {path.name}", total_bytes=source.total_bytes()) as advance:
         backend.load(
             config,
@@ -167,7 +167,7 @@ def _machine(device: torch.device) -> Machine:
     )
 
 
-def _tokenizer(path: Path, metadata: dict[str, Any] | None, *, skip: bool) -> Tokenizer | None:
+def open_tokenizer(path: Path, metadata: dict[str, Any] | None, *, skip: bool) -> Tokenizer | None:
     """That of the folder at `path`, or of the .gguf file with `metadata`."""
     if skip:
         return None

@@ -1,0 +1,75 @@
+"""`octavo bench` from the command line to its files, on a tiny model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.checkpoints import tiny_llama
+from tests.cli.conftest import Result
+
+Run = Callable[..., Result]
+SMALL = ("--skip-tokenizer-init", "--dtype", "float32", "--threads", "1", "--num-blocks", "256")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder: Path = tmp_path_factory.mktemp("cli_bench")
+    tiny_llama(folder)
+    return str(folder)
+
+
+def test_throughput(octavo: Run, model: str, tmp_path: Path) -> None:
+    figures_file, page_file = tmp_path / "out.json", tmp_path / "out.html"
+    done = octavo(
+        *("bench", "throughput", model, *SMALL, "--dataset-name", "prefix_repetition"),
+        *("--num-prompts", "4", "--num-prefixes", "2", "--prefix-len", "64", "--suffix-len", "8"),
+        *("--output-len", "3", "--json", str(figures_file), "--html", str(page_file)),
+    )
+    assert done.code == 0, done.err
+    assert "saved prefill tokens" in done.out
+    record = json.loads(figures_file.read_text())
+    assert record["benchmark"] == "octavo bench throughput"
+    assert record["settings"]["prefix_len"] == 64
+    assert record["settings"]["num_blocks"] == 256
+    assert record["figures"]["input_tokens"] == 4 * 72
+    assert record["figures"]["output_tokens"] == 4 * 3
+    assert record["figures"]["saved_prefill_tokens"] == 2 * 64
+    assert "<svg" in page_file.read_text()
+
+
+def test_latency(octavo: Run, model: str) -> None:
+    done = octavo(
+        *("bench", "latency", model, *SMALL, "--batch-size", "2", "--input-len", "8"),
+        *("--output-len", "3", "--num-iters", "2", "--num-iters-warmup", "0"),
+    )
+    assert done.code == 0, done.err
+    assert all(name in done.out for name in ("P99", "TTFT", "TPOT", "ITL", "E2E"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (("latency", "--batch-size", "0"), "batch-size"),
+        (("throughput", "--dataset-name", "sharegpt"), "dataset_name"),
+        (("throughput", "--prefix-len", "4"), "prefix_len"),
+        (("throughput", "--json", "/no/such/folder/x.json"), "cannot be written"),
+        (("latency", "--block-size", "0"), "block_size"),
+        (("nonsense",), "nonsense"),
+    ],
+)
+def test_refused_before_anything_is_loaded(
+    octavo: Run, arguments: tuple[str, ...], hint: str
+) -> None:
+    done = octavo("bench", *arguments)
+    assert (done.code, done.out) == (2, "")
+    assert hint in done.err
+
+
+def test_a_load_that_cannot_run_has_no_figures(octavo: Run, model: str) -> None:
+    done = octavo("bench", "throughput", model, *SMALL, "--input-len", "9999")
+    assert (done.code, done.out) == (2, "")
+    assert "none of the 32 requests completed: the prompt has 9999 tokens" in done.err

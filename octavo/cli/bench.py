@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
@@ -24,7 +26,7 @@ def make_bench_app() -> typer.Typer:
         rich_markup_mode=None,
         help="Measure an engine in this process, or a server.",
     )
-    for command in (latency, throughput):
+    for command in (latency, throughput, serve):
         app.command()(command)
     return app
 
@@ -83,6 +85,61 @@ def throughput(
     built = open_engine(model, options)
     warm_up(built, prompts[0])
     result = measure(built, prompts, settings=settings)
+    show(result, json_file=json_file, html_file=html_file)
+
+
+@with_load_options
+def serve(
+    load: Load,
+    base_url: Annotated[str, typer.Option(help="the server to measure")] = "http://127.0.0.1:8000",
+    tokenizer: Annotated[
+        str, typer.Option(help="model whose vocabulary prompts are drawn from; loads no weights")
+    ] = DEFAULT_MODEL,
+    served_model_name: Annotated[
+        str | None, typer.Option(help="model to ask for; default: the first that the server has")
+    ] = None,
+    request_rate: Annotated[
+        float, typer.Option(help="requests a second; inf: all at once")
+    ] = math.inf,
+    burstiness: Annotated[
+        float, typer.Option(help="1: Poisson arrivals; below: bursts; above: more even")
+    ] = 1.0,
+    max_concurrency: Annotated[
+        int | None, typer.Option(min=1, help="requests on their way at once; default: no bound")
+    ] = None,
+    num_warmups: Annotated[int, typer.Option(min=0, help="requests that do not count")] = 1,
+    goodput: Annotated[
+        list[str] | None,
+        typer.Option(help="objectives in ms, as in 'ttft:200 tpot:50'; also e2el"),
+    ] = None,
+    timeout_seconds: Annotated[
+        float, typer.Option(min=0.001, max=1e6, help="a request that takes longer has failed")
+    ] = 600.0,
+    json_file: JsonFile = None,
+    html_file: HtmlFile = None,
+) -> None:
+    """Send a load to a server, each request at its time, and time what comes back."""
+    check_files(json_file, html_file)
+    settings = {**load.settings(), "tokenizer": tokenizer}
+    from octavo.bench.serve import Traffic, measured_by
+    from octavo.bench.summary import objectives
+
+    traffic = Traffic(
+        base_url=base_url,
+        model=served_model_name,
+        request_rate=request_rate,
+        burstiness=burstiness,
+        max_concurrency=max_concurrency,
+        timeout_seconds=timeout_seconds,
+        goodput=objectives(goodput or ()),
+        seed=load.seed,
+    )
+    traffic.check()
+    vocabulary = open_vocabulary(tokenizer, {})
+    prompts = load.prompts(vocabulary)
+    # Of a seed of their own, so that they leave nothing in the cache that the load could find.
+    warm_ups = replace(load, seed=~load.seed).prompts(vocabulary)[:num_warmups]
+    result = measured_by(traffic, prompts, warm_ups=warm_ups, settings=settings)
     show(result, json_file=json_file, html_file=html_file)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.checkpoints import tiny_llama
 from tests.cli.conftest import Result
+from tests.server.live import serving, talker
 
 Run = Callable[..., Result]
 SMALL = ("--skip-tokenizer-init", "--dtype", "float32", "--threads", "1", "--num-blocks", "256")
@@ -50,6 +51,23 @@ def test_latency(octavo: Run, model: str) -> None:
     assert all(name in done.out for name in ("P99", "TTFT", "TPOT", "ITL", "E2E"))
 
 
+def test_serve(octavo: Run, tmp_path: Path) -> None:
+    folder, figures_file = tmp_path / "model", tmp_path / "out.json"
+    talker(folder)
+    with serving(folder) as (engine, url):
+        done = octavo(
+            *("bench", "serve", "--base-url", url, "--tokenizer", str(folder), "--goodput"),
+            *("ttft:1000000", "--request-rate", "300", "--num-prompts", "3"),
+            *("--input-len", "9", "--output-len", "4", "--json", str(figures_file)),
+        )
+        assert done.code == 0, done.err
+        assert engine.stats().sequences == 3 + 1  # one to warm up
+    record = json.loads(figures_file.read_text())
+    assert (record["figures"]["completed"], record["figures"]["output_tokens"]) == (3, 12)
+    assert record["settings"]["request_rate"] == "300.0"
+    assert "goodput" in done.out
+
+
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
@@ -58,6 +76,9 @@ def test_latency(octavo: Run, model: str) -> None:
         (("throughput", "--prefix-len", "4"), "prefix_len"),
         (("throughput", "--json", "/no/such/folder/x.json"), "cannot be written"),
         (("latency", "--block-size", "0"), "block_size"),
+        (("serve", "--base-url", "127.0.0.1:8000"), "base_url"),
+        (("serve", "--request-rate", "0"), "request_rate"),
+        (("serve", "--goodput", "itl:5"), "goodput"),
         (("nonsense",), "nonsense"),
     ],
 )

@@ -36,6 +36,15 @@ class Dataset(Protocol):
         """The load. `vocabulary`: the ids to draw from."""
 
 
+def _near(source: random.Random, length: int, ratio: float) -> int:
+    """A whole number from (1 - ratio) to (1 + ratio) times `length`, at least 1."""
+    return source.randint(max(1, math.floor(length * (1 - ratio))), math.ceil(length * (1 + ratio)))
+
+
+def _ratio() -> Any:
+    return field(default=0.0, metadata={"help": "lengths vary by this share, from 0 to below 1"})
+
+
 def _size(default: int, text: str, *, most: int = MOST_LENGTH) -> Any:
     return field(default=default, metadata={"help": text, "most": most})
 
@@ -49,20 +58,15 @@ class RandomPrompts:
     num_prompts: int = _size(32, "requests", most=MOST_PROMPTS)
     input_len: int = _size(1024, "prompt tokens of each request")
     output_len: int = _size(128, "tokens generated for each request")
-    range_ratio: float = field(
-        default=0.0, metadata={"help": "lengths vary by this share, from 0 to below 1"}
-    )
+    range_ratio: float = _ratio()
 
     def prompts(self, source: random.Random, vocabulary: Sequence[int]) -> list[Prompt]:
+        ratio = self.range_ratio
         lengths = [
-            (self._near(source, self.input_len), self._near(source, self.output_len))
+            (_near(source, self.input_len, ratio), _near(source, self.output_len, ratio))
             for _ in range(self.num_prompts)
         ]
         return [Prompt(_draw(source, vocabulary, n), n_output) for n, n_output in lengths]
-
-    def _near(self, source: random.Random, length: int) -> int:
-        low = math.floor(length * (1 - self.range_ratio))
-        return source.randint(max(1, low), math.ceil(length * (1 + self.range_ratio)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +96,10 @@ class PrefixRepetition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GeneratedSharedPrefix:
-    """Groups of requests with a system prompt in common and a question each, in random order."""
+    """Groups of requests with a system prompt in common and a question each, in random order.
+
+    Lengths of questions and outputs are uniform within ± `range_ratio` of what is asked for.
+    """
 
     name: ClassVar[str] = "generated-shared-prefix"
 
@@ -101,15 +108,17 @@ class GeneratedSharedPrefix:
     system_prompt_len: int = _size(512, "tokens of a system prompt")
     question_len: int = _size(64, "tokens after it")
     output_len: int = _size(64, "tokens generated for each request")
+    range_ratio: float = _ratio()
 
     def prompts(self, source: random.Random, vocabulary: Sequence[int]) -> list[Prompt]:
         found = []
         for _ in range(self.num_groups):
             system = _draw(source, vocabulary, self.system_prompt_len)
-            found += [
-                Prompt(system + _draw(source, vocabulary, self.question_len), self.output_len)
-                for _ in range(self.prompts_per_group)
-            ]
+            for _ in range(self.prompts_per_group):
+                n_question = _near(source, self.question_len, self.range_ratio)
+                question = _draw(source, vocabulary, n_question)
+                n_output = _near(source, self.output_len, self.range_ratio)
+                found.append(Prompt(system + question, n_output))
         source.shuffle(found)
         return found
 
@@ -148,7 +157,7 @@ def _check_total(chosen: RandomPrompts | PrefixRepetition | GeneratedSharedPrefi
         length = chosen.prefix_len + chosen.suffix_len
         n_tokens, name = max(chosen.num_prompts, chosen.num_prefixes) * length, "num_prompts"
     else:
-        length = chosen.system_prompt_len + chosen.question_len
+        length = chosen.system_prompt_len + 2 * chosen.question_len
         n_tokens, name = chosen.num_groups * chosen.prompts_per_group * length, "num_groups"
     if n_tokens > MOST_TOKENS:
         raise ConfigError(

@@ -8,10 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
+from octavo.bench.datasets import GeneratedSharedPrefix
 from octavo.cli.bench_output import HtmlFile, JsonFile, check_files, show
 from octavo.cli.engine_options import with_engine_options
+from octavo.cli.flags import Command
 from octavo.cli.load_options import Load, with_load_options
 from octavo.cli.local import DEFAULT_MODEL
+from octavo.core.config import EngineConfig
 
 Model = Annotated[str, typer.Argument(help="alias, folder, .gguf file or hub id")]
 Seed = Annotated[int, typer.Option(help="the same seed draws the same load")]
@@ -26,7 +29,7 @@ def make_bench_app() -> typer.Typer:
         rich_markup_mode=None,
         help="Measure an engine in this process, or a server.",
     )
-    for command in (latency, throughput, serve):
+    for command in (latency, throughput, serve, ablate):
         app.command()(command)
     return app
 
@@ -143,10 +146,68 @@ def serve(
     show(result, json_file=json_file, html_file=html_file)
 
 
+def with_shared_prefix_load(command: Command) -> Command:
+    """The load's flags, with the data set in which every mechanism has something to do."""
+    return with_load_options(command, default=GeneratedSharedPrefix.name)
+
+
+@with_engine_options
+@with_shared_prefix_load
+def ablate(
+    options: dict[str, Any],
+    load: Load,
+    model: Model = DEFAULT_MODEL,
+    max_tokens: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="what each request may generate at most; default: 4 × the longest output"
+        ),
+    ] = None,
+    num_iters: Annotated[
+        int, typer.Option(min=1, max=1000, help="rounds of each variant; the median one is shown")
+    ] = 3,
+    json_file: JsonFile = None,
+    html_file: HtmlFile = None,
+) -> None:
+    """Run one load with one mechanism of the engine off at a time.
+
+    Unless given: lengths vary by 0.8 (--range-ratio), 16 requests run at once (--max-num-seqs), and
+    the pool (--num-blocks) just holds them with everything on.
+    """
+    check_files(json_file, html_file)
+    from octavo.bench import ablation
+
+    ablation.check_options(options)
+    if load.dataset_name == GeneratedSharedPrefix.name:
+        # Where all answers are equally long, static batching loses nothing.
+        load = replace(load, given={"range_ratio": 0.8, **load.given})
+    settings = load.settings()
+    options = {"max_num_seqs": 16, **options}
+    prompts = load.prompts(open_vocabulary(model, options))
+    block_tokens = options.get("block_size", EngineConfig().cache.block_size)
+    if not {"num_blocks", "kv_cache_memory_bytes"} & set(options):
+        options["num_blocks"] = ablation.tight_blocks(
+            prompts,
+            block_tokens=block_tokens,
+            seats=options["max_num_seqs"],
+            groups=ablation.kv_groups(model, block_tokens),
+        )
+    rounds = ablation.Rounds(
+        max_tokens=max_tokens or 4 * max(one.output_tokens for one in prompts),
+        num_iters=num_iters,
+    )
+    result = ablation.ablate(
+        lambda changes: open_engine(model, {**options, **changes}),
+        prompts,
+        rounds,
+        settings=settings,
+    )
+    show(result, json_file=json_file, html_file=html_file)
+
+
 def open_vocabulary(model: str, options: dict[str, Any]) -> list[int]:
     """The ids to draw prompts from. Checks the engine's options first: reading takes longer."""
     from octavo.bench.vocabulary import plain_ids
-    from octavo.core.config import EngineConfig
 
     EngineConfig.of(model, **options)
     return plain_ids(model, skip_tokenizer=options.get("skip_tokenizer_init", False))

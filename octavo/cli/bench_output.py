@@ -78,7 +78,7 @@ def _rich(table: Table) -> Any:
 
     made = RichTable(box=box.SIMPLE)
     for i, column in enumerate(table.columns):
-        made.add_column(column, justify="right" if i else "left")
+        made.add_column(column, justify="right" if i else "left", no_wrap=True)
     for row in table.rows:
         made.add_row(*map(Text, row))
     return made

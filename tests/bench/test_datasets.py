@@ -54,6 +54,15 @@ def test_groups_share_their_system_prompt() -> None:
     assert systems != sorted(systems, key=systems.index)  # shuffled: groups are not in a row
 
 
+def test_questions_and_outputs_of_a_group_may_vary() -> None:
+    prompts = drawn("generated-shared-prefix", num_groups=1, prompts_per_group=300,
+                    system_prompt_len=30, question_len=4, output_len=10,
+                    range_ratio=0.5)  # fmt: skip
+    assert len({p.token_ids[:30] for p in prompts}) == 1
+    assert {len(p.token_ids) for p in prompts} == set(range(32, 37))
+    assert {p.output_tokens for p in prompts} == set(range(5, 16))
+
+
 @pytest.mark.parametrize("name", DATASETS)
 def test_the_seed_decides_the_load(name: str) -> None:
     assert drawn(name, seed=4) == drawn(name, seed=4)

@@ -51,6 +51,21 @@ def test_latency(octavo: Run, model: str) -> None:
     assert all(name in done.out for name in ("P99", "TTFT", "TPOT", "ITL", "E2E"))
 
 
+def test_ablate(octavo: Run, model: str, tmp_path: Path) -> None:
+    figures_file = tmp_path / "out.json"
+    done = octavo(
+        *("bench", "ablate", model, *SMALL[:-2], "--num-groups", "2", "--prompts-per-group", "4"),
+        *("--system-prompt-len", "64", "--question-len", "8", "--output-len", "4"),
+        *("--max-num-seqs", "3", "--num-iters", "1", "--json", str(figures_file)),
+    )
+    assert done.code == 0, done.err
+    assert "no prefix cache" in done.out
+    settings = json.loads(figures_file.read_text())["settings"]
+    assert settings["range_ratio"] == 0.8
+    # Two prefixes of 4 blocks, and 3 requests whose rest is at most 15 + 8 tokens.
+    assert 8 + 3 <= settings["num_blocks"] <= 8 + 3 * 2
+
+
 def test_serve(octavo: Run, tmp_path: Path) -> None:
     folder, figures_file = tmp_path / "model", tmp_path / "out.json"
     talker(folder)
@@ -76,6 +91,7 @@ def test_serve(octavo: Run, tmp_path: Path) -> None:
         (("throughput", "--prefix-len", "4"), "prefix_len"),
         (("throughput", "--json", "/no/such/folder/x.json"), "cannot be written"),
         (("latency", "--block-size", "0"), "block_size"),
+        (("ablate", "--static-batching"), "static_batching"),
         (("serve", "--base-url", "127.0.0.1:8000"), "base_url"),
         (("serve", "--request-rate", "0"), "request_rate"),
         (("serve", "--goodput", "itl:5"), "goodput"),

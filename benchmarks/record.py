@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
 import statistics
 import sys
 import time
@@ -12,23 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from octavo.bench.environment import machine
+
 RESULTS = Path(__file__).resolve().parent / "results"
-
-
-def machine() -> dict[str, Any]:
-    """What a reader needs to judge the figures by."""
-    model = platform.processor() or platform.machine()
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").splitlines()
-        model = next(line.split(":", 1)[1].strip() for line in lines if "model name" in line)
-    except (OSError, StopIteration):
-        pass
-    return {
-        "cpu": model,
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
-        "python": platform.python_version(),
-        "system": platform.system(),
-    }
 
 
 def write(name: str, figures: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ import importlib
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from typer.main import get_command
 from typer.testing import CliRunner
@@ -28,8 +29,7 @@ WIDTH = 100
 def cli_page() -> str:
     """Every command's help as it is printed."""
     app = make_app()
-    commands = getattr(get_command(app), "commands", {})
-    pages = [[], *([name] for name in commands)]
+    pages = [[], *command_paths(get_command(app))]
     text = NOTE + "# Command line\n"
     for arguments in pages:
         result = CliRunner().invoke(
@@ -39,6 +39,14 @@ def cli_page() -> str:
         title = " ".join(["octavo", *arguments])
         text += f"\n## `{title}`\n\n```text\n{result.output.strip()}\n```\n"
     return text
+
+
+def command_paths(group: Any) -> list[list[str]]:
+    """The words that call each command, a group's own before those of its commands."""
+    found = []
+    for name, command in getattr(group, "commands", {}).items():
+        found += [[name], *([name, *path] for path in command_paths(command))]
+    return found
 
 
 def config_page() -> str:

@@ -2,39 +2,22 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
+from octavo.cli.flags import Command, only_given, with_flags
 from octavo.core.config import EngineConfig, Option
 
 PANEL = "Engine"
 TYPES: dict[str, Any] = {"str": str, "int": int, "bool": bool, "float": float}
-Command = Callable[..., None]
 
 
 def with_engine_options(command: Command) -> Command:
-    """`command` with a flag for every engine option; it gets those that were given as `options`.
-
-    The flags' defaults are all None, so that what was not given stays the engine's to decide.
-    """
-    names = [option.name for option in EngineConfig.options() if option.name != "model"]
-
-    @functools.wraps(command)
-    def run(**values: Any) -> None:
-        given = {name: values.pop(name) for name in names}
-        command(**values, options={k: v for k, v in given.items() if v is not None})
-
-    own = inspect.signature(command, eval_str=True)
-    kept = [one for one in own.parameters.values() if one.name != "options"]
+    """`command` with a flag for every engine option; it gets those that were given as `options`."""
     flags = [flag(option) for option in EngineConfig.options() if option.name != "model"]
-    parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in kept] + flags
-    run.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {one.name: one.annotation for one in parameters}
-    return run
+    return with_flags(command, flags, into="options", gather=only_given)
 
 
 def flag(option: Option) -> inspect.Parameter:

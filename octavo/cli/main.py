@@ -12,6 +12,7 @@ from typing import Annotated, NoReturn
 import typer
 
 import octavo
+from octavo.cli.bench import make_bench_app
 from octavo.cli.chat import chat
 from octavo.cli.generate import generate
 from octavo.cli.info import info
@@ -51,6 +52,7 @@ def make_app() -> typer.Typer:
     )
     for command in (serve, chat, generate, pull, info):
         app.command()(command)
+    app.add_typer(make_bench_app(), name="bench")
     return app
 
 

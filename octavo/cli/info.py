@@ -109,10 +109,7 @@ class Fit:
 def fit(config: EngineConfig, shape: ModelConfig, dtype: str, memory_bytes: int) -> Fit:
     """Blocks that the engine would take: its own rule, on what the weights would leave."""
     spec = shape.kv_spec(dtype, config.cache.block_size)
-    weight_dtype = config.model.dtype
-    if weight_dtype == "auto":
-        weight_dtype = dtype if dtype in DTYPE_BYTES else "float32"
-    weight_bytes = parameters(shape) * DTYPE_BYTES[weight_dtype]
+    weight_bytes = bytes_of_weights(config, shape, kv_dtype=dtype)
     left = max(0, memory_bytes - weight_bytes)
     here = Machine(native_bf16=dtype == "bfloat16", available_bytes=left, threads=1)
     longest = min(config.model.max_model_len or shape.max_position, shape.max_position)
@@ -131,6 +128,29 @@ def fit(config: EngineConfig, shape: ModelConfig, dtype: str, memory_bytes: int)
         sequence_tokens=longest,
         sequence_blocks=spec.blocks_at_peak(longest, config.scheduler.max_num_batched_tokens),
     )
+
+
+def bytes_of_weights(config: EngineConfig, shape: ModelConfig, *, kv_dtype: str) -> int:
+    """In the dtype asked for, that of K and V if it is open, or as quantised at load."""
+    if config.model.quantization is not None:
+        return rounded_bytes(shape, config.model.quantization)
+    dtype = config.model.dtype
+    if dtype == "auto":
+        dtype = kv_dtype if kv_dtype in DTYPE_BYTES else "float32"
+    return parameters(shape) * DTYPE_BYTES[dtype]
+
+
+def rounded_bytes(shape: ModelConfig, quantization: str) -> int:
+    """Of weights rounded at load: matrices with two bytes of scale per 32, and with as many of
+    minimum in 4 bits; the embedding and the head always of 8 bits; vectors float32."""
+    from octavo.compute.weights import expected_shapes
+
+    total = 0
+    for name, sizes in expected_shapes(shape).items():
+        in_layer = name.startswith("model.layers.")
+        bits = {"int8": 8.5, "int4": 5.0}[quantization if in_layer else "int8"]
+        total += int(math.prod(sizes) * (bits if len(sizes) > 1 else 32) / 8)
+    return total
 
 
 def parameters(shape: ModelConfig) -> int:

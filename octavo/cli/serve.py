@@ -89,11 +89,12 @@ def announcement(info: EngineInfo, url: str) -> list[str]:
     question = [{"role": "user", "content": "What is the capital of France?"}]
     body = {"model": info.model, "messages": question, "temperature": 0}
     cache_bytes = info.capacity_tokens * info.bytes_per_token
+    rounded = "" if info.quantization is None else f"{info.quantization} weights, "
     refused = [f"           not taken: {reason}" for reason in info.not_taken]
     longest = min(info.max_model_len, info.capacity_tokens + 1)  # the last token needs no slot
     return [
         f"Octavo serves {info.model} at {url}/v1",
-        f"  model    {info.source}, {info.dtype} on {info.device}",
+        f"  model    {info.source}, {rounded}{info.dtype} on {info.device}",
         f"  backend  {info.backend}",
         *refused,
         f"  KV cache {count(info.num_blocks)} blocks of {info.block_tokens} tokens: "

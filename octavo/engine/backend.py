@@ -53,6 +53,7 @@ def choose(config: EngineConfig, source: WeightSource) -> Backend:
     reasons = refusals(
         source,
         dtype=config.model.dtype,
+        quantization=config.model.quantization,
         kv_dtype=config.cache.kv_cache_dtype,
         block_tokens=config.cache.block_size,
         device=config.model.device,
@@ -76,10 +77,16 @@ def _check_plain(config: EngineConfig, why_not_native: str) -> None:
             f"kv_cache_dtype {dtype} needs the native kernels, and {why_not_native}; use auto",
             param="kv_cache_dtype",
         )
+    if config.model.quantization is not None:
+        raise ConfigError(
+            f"quantization {config.model.quantization} needs the native kernels, and "
+            f"{why_not_native}; leave it out",
+            param="quantization",
+        )
 
 
 class NativeBackend:
-    """The kernels of native/: weights as stored, whole steps in one call."""
+    """The kernels of native/: weights as stored or quantised at load, whole steps in one call."""
 
     native = True
 
@@ -98,7 +105,9 @@ class NativeBackend:
 
         torch.set_num_threads(1)  # the kernels have threads of their own
         self._shape = source.config()
-        self._panels = read_panels(source, progress=progress)
+        self._panels = read_panels(
+            source, quantization=config.model.quantization, progress=progress
+        )
 
     def executor(self, config: EngineConfig, spec: KVSpec) -> Executor:
         from octavo.compute.native.program import Limits

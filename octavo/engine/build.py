@@ -59,6 +59,7 @@ class EngineInfo:
     model: str
     source: str
     dtype: str
+    quantization: str | None
     kv_cache_dtype: str
     device: str
     backend: str
@@ -241,6 +242,7 @@ def _namespace(config: EngineConfig, source: WeightSource, backend: Backend) -> 
         source.fingerprint(),
         backend.numerics.encode(),
         config.model.dtype.encode(),
+        (config.model.quantization or "").encode(),
         config.cache.kv_cache_dtype.encode(),
         config.model.device.partition(":")[0].encode(),
         repr(sorted(asdict(rope).items())).encode(),
@@ -269,6 +271,7 @@ def _info(
         model=config.model.served_model_name or config.model.model,
         source=str(path),
         dtype=config.model.dtype,
+        quantization=config.model.quantization,
         kv_cache_dtype=config.cache.kv_cache_dtype,
         device=config.model.device,
         backend=backend.numerics,

@@ -145,13 +145,10 @@ def fit(
     """Blocks that the engine would take: its own rule, on what the weights would leave."""
     spec = shape.kv_spec(dtype, config.cache.block_size)
     draft_spec = None
+    weight_bytes = bytes_of_weights(config, shape, kv_dtype=dtype)
     if draft is not None:
         draft_spec = draft.kv_spec(draft_dtype(config, dtype), config.cache.block_size)
-    weight_dtype = config.model.dtype
-    if weight_dtype == "auto":
-        weight_dtype = dtype if dtype in DTYPE_BYTES else "float32"
-    n_parameters = parameters(shape) + (0 if draft is None else parameters(draft))
-    weight_bytes = n_parameters * DTYPE_BYTES[weight_dtype]
+        weight_bytes += bytes_of_weights(config, draft, kv_dtype=dtype)
     left = max(0, memory_bytes - weight_bytes)
     here = Machine(native_bf16=dtype == "bfloat16", available_bytes=left, threads=1)
     longest = min(config.model.max_model_len or shape.max_position, shape.max_position)
@@ -175,6 +172,29 @@ def fit(
         draft=draft_spec,
         draft_blocks=draft_blocks,
     )
+
+
+def bytes_of_weights(config: EngineConfig, shape: ModelConfig, *, kv_dtype: str) -> int:
+    """In the dtype asked for, that of K and V if it is open, or as quantised at load."""
+    if config.model.quantization is not None:
+        return rounded_bytes(shape, config.model.quantization)
+    dtype = config.model.dtype
+    if dtype == "auto":
+        dtype = kv_dtype if kv_dtype in DTYPE_BYTES else "float32"
+    return parameters(shape) * DTYPE_BYTES[dtype]
+
+
+def rounded_bytes(shape: ModelConfig, quantization: str) -> int:
+    """Of weights rounded at load: matrices with two bytes of scale per 32, and with as many of
+    minimum in 4 bits; the embedding and the head always of 8 bits; vectors float32."""
+    from octavo.compute.weights import expected_shapes
+
+    total = 0
+    for name, sizes in expected_shapes(shape).items():
+        in_layer = name.startswith("model.layers.")
+        bits = {"int8": 8.5, "int4": 5.0}[quantization if in_layer else "int8"]
+        total += int(math.prod(sizes) * (bits if len(sizes) > 1 else 32) / 8)
+    return total
 
 
 def parameters(shape: ModelConfig) -> int:

@@ -93,6 +93,8 @@ def announcement(info: EngineInfo, url: str) -> list[str]:
     guessing = [f"  guessing {info.speculation_note}"] if info.speculation_note != "off" else []
     stored = info.backend.startswith("native")
     weights = "weights as stored" if stored else info.dtype
+    if info.quantization is not None:
+        weights = f"weights in {info.quantization}"
     longest = min(info.max_model_len, info.capacity_tokens + 1)  # the last token needs no slot
     return [
         f"Octavo serves {info.model} at {url}/v1",

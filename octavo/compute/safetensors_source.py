@@ -57,6 +57,9 @@ class SafetensorsSource:
     def shapes(self) -> dict[str, tuple[int, ...]]:
         return {name: self._headers[file].tensors[name].shape for name, file in self._files.items()}
 
+    def types(self) -> dict[str, str]:
+        return {name: self._headers[file].tensors[name].dtype for name, file in self._files.items()}
+
     def total_bytes(self) -> int:
         return sum(self._headers[file].tensors[name].n_bytes for name, file in self._files.items())
 

@@ -35,6 +35,9 @@ class WeightSource(Protocol):
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Shape of each tensor, rows first."""
 
+    def types(self) -> dict[str, str]:
+        """Storage type of each tensor: F32, F16, BF16 or a GGUF type of blocks."""
+
     def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Each tensor once, on the CPU, contiguous, in its own memory."""
 

@@ -15,6 +15,7 @@ from octavo.core.spec import DTYPE_BYTES, SCALED_DTYPES, KVSpec
 
 ALLOCATORS = {"paged": PAGED, "max_length": MAX_LENGTH, "power_of_two": POWER_OF_TWO}
 BACKENDS = ("auto", "native", "torch")
+QUANTIZATIONS = ("int8", "int4")
 MOST_OF_ANYTHING = 1 << 48
 _MOST = {
     "num_speculative_tokens": 64,
@@ -39,6 +40,11 @@ class ModelOptions:
         "weights and activations; auto: weights as stored on native kernels, else bfloat16 where "
         "the device has it, else float32",
         choices=("auto", *DTYPE_BYTES),
+    )
+    quantization: str | None = _option(
+        None,
+        "round float weights to 8 or 4 bits at load, on native kernels; embedding and head to 8",
+        choices=QUANTIZATIONS,
     )
     max_model_len: int | None = _option(
         None, "longest prompt plus output in tokens; default: the model's own limit"

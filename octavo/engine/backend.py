@@ -54,6 +54,7 @@ def choose(config: EngineConfig, source: WeightSource) -> Backend:
     reasons = refusals(
         source,
         dtype=config.model.dtype,
+        quantization=config.model.quantization,
         kv_dtype=config.cache.kv_cache_dtype,
         block_tokens=config.cache.block_size,
         device=config.model.device,
@@ -95,10 +96,16 @@ def _check_plain(config: EngineConfig, why_not_native: str) -> None:
             f"kv_cache_dtype {dtype} needs the native kernels, and {why_not_native}; use auto",
             param="kv_cache_dtype",
         )
+    if config.model.quantization is not None:
+        raise ConfigError(
+            f"quantization {config.model.quantization} needs the native kernels, and "
+            f"{why_not_native}; leave it out",
+            param="quantization",
+        )
 
 
 class NativeBackend:
-    """The kernels of native/: weights as stored, whole steps in one call."""
+    """The kernels of native/: weights as stored or quantised at load, whole steps in one call."""
 
     native = True
 
@@ -114,7 +121,9 @@ class NativeBackend:
         from octavo.compute.native.start import read_panels
 
         self._shape = source.config()
-        self._panels = read_panels(source, progress=progress)
+        self._panels = read_panels(
+            source, quantization=config.model.quantization, progress=progress
+        )
 
     def executor(self, config: EngineConfig, spec: KVSpec) -> Executor:
         from octavo.compute.native.program import Limits

@@ -230,6 +230,7 @@ def _namespace(config: EngineConfig, source: WeightSource, backend: Backend) -> 
         source.fingerprint(),
         backend.numerics.encode(),
         config.model.dtype.encode(),
+        (config.model.quantization or "").encode(),
         config.cache.kv_cache_dtype.encode(),
         config.model.device.partition(":")[0].encode(),
         repr(sorted(asdict(rope).items())).encode(),

@@ -91,7 +91,9 @@ def _own(config: EngineConfig, n_positions: int) -> EngineConfig:
     dtype `auto` takes, and kernels where they can serve it."""
     plain = config.model.attention_backend == "torch"
     backend = "torch" if plain else "auto"
-    model = replace(config.model, attention_backend=backend, max_model_len=n_positions)
+    model = replace(
+        config.model, attention_backend=backend, max_model_len=n_positions, quantization=None
+    )
     return replace(config, model=model, cache=replace(config.cache, kv_cache_dtype="auto"))
 
 

@@ -30,6 +30,7 @@ class EngineInfo:
     model: str
     source: str
     dtype: str
+    quantization: str | None
     kv_cache_dtype: str
     device: str
     backend: str
@@ -67,6 +68,7 @@ def engine_info(
         model=config.model.served_model_name or config.model.model,
         source=str(path),
         dtype=config.model.dtype,
+        quantization=config.model.quantization,
         kv_cache_dtype=config.cache.kv_cache_dtype,
         device=config.model.device,
         backend=backend.numerics,

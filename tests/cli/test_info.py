@@ -72,6 +72,19 @@ def test_what_fits_is_half_of_what_the_weights_leave(octavo: Run, folder: str) -
     assert kv["num_blocks"] == left // 2 // (16 * 327_680)
 
 
+@pytest.mark.parametrize(("quantization", "bits"), [("int8", 8.5), ("int4", 5.0)])
+def test_weights_rounded_at_load_leave_more(
+    octavo: Run, folder: str, quantization: str, bits: float
+) -> None:
+    done = octavo("info", folder, "--json", "--quantization", quantization)
+    kv = json.loads(done.out)["kv"]["bfloat16"]
+    tables = 2 * 128_256 * 8192  # embedding and head, of 8 bits in both
+    vectors = 161 * 8192  # float32
+    layers = 70_553_706_496 - tables - vectors
+    left = 400 * GIB - int(tables * 8.5 / 8 + layers * bits / 8 + 4 * vectors)
+    assert kv["num_blocks"] == left // 2 // (16 * 327_680)
+
+
 def test_text(octavo: Run, folder: str) -> None:
     text = octavo("info", folder).out
     assert "64 heads, 8 KV heads of 128" in text

@@ -5,15 +5,15 @@ Owns the reasons to refuse. Knows the file formats only by the types of their te
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from octavo.compute.attention import AttentionShape
-from octavo.compute.gguf_quants import dequantise
-from octavo.compute.gguf_source import GGUFSource
+from octavo.compute.gguf_quants import PLAIN
 from octavo.compute.native.executor import NativeExecutor
-from octavo.compute.native.gguf_grids import GRIDS, grid_of
-from octavo.compute.native.layers import ModelPanels, Part, load_panels
+from octavo.compute.native.gguf_grids import GRIDS
+from octavo.compute.native.layers import ModelPanels, load_panels
 from octavo.compute.native.library import NotBuilt, Workers, load
+from octavo.compute.native.parts import parts
 from octavo.compute.native.pool import KV_TYPES, SUB_BLOCK, NativeKVPool
 from octavo.compute.native.program import Limits, Recorder
 from octavo.compute.places import places
@@ -28,7 +28,13 @@ MOST_HEAD_DIM = 256
 
 
 def refusals(
-    source: WeightSource, *, dtype: str, kv_dtype: str, block_tokens: int, device: str
+    source: WeightSource,
+    *,
+    dtype: str,
+    quantization: str | None,
+    kv_dtype: str,
+    block_tokens: int,
+    device: str,
 ) -> list[str]:
     """Why the kernels cannot serve this model so configured; empty if they can."""
     try:
@@ -44,7 +50,8 @@ def refusals(
         reasons.append(f"K and V in {kv_dtype} are not supported")
     if block_tokens % SUB_BLOCK:
         reasons.append(f"block_size {block_tokens} is not a multiple of {SUB_BLOCK}")
-    return reasons + _geometry_refusals(source.config()) + _type_refusals(source)
+    reasons += _geometry_refusals(source.config())
+    return reasons + _type_refusals(source, quantization)
 
 
 def _geometry_refusals(config: ModelConfig) -> list[str]:
@@ -67,14 +74,18 @@ def _geometry_refusals(config: ModelConfig) -> list[str]:
     return reasons
 
 
-def _type_refusals(source: WeightSource) -> list[str]:
-    if not isinstance(source, GGUFSource):
-        return ["weights are floats, and only quantised ones have kernels"]
+def _type_refusals(source: WeightSource, quantization: str | None) -> list[str]:
     types, shapes = source.types(), source.shapes()
     matrices = {name: types[name] for name, shape in shapes.items() if len(shape) > 1}
+    if quantization is not None:
+        fixed = sorted({each for each in matrices.values() if each not in PLAIN})
+        if fixed:
+            return [f"quantization is for float weights, and these are stored as {_list(fixed)}"]
+        return []
     odd = sorted({each for each in matrices.values() if each not in GRIDS})
     if odd:
-        return [f"weights stored as {', '.join(odd)} have no kernel"]
+        hint = "; --quantization rounds floats at load" if set(odd) <= PLAIN.keys() else ""
+        return [f"weights stored as {_list(odd)} have no kernel{hint}"]
     pairs: dict[int | None, set[str]] = {}
     for name, place in places(source.config()).items():
         if place.field == "gate_up":
@@ -84,21 +95,19 @@ def _type_refusals(source: WeightSource) -> list[str]:
     return []
 
 
+def _list(names: list[str]) -> str:
+    return ", ".join(names)
+
+
 def read_panels(
-    source: WeightSource, *, progress: Callable[[int, int], None] | None = None
+    source: WeightSource,
+    *,
+    quantization: str | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> ModelPanels:
-    """The weights of a source that `refusals` let pass, packed; values as the file has them."""
-    assert isinstance(source, GGUFSource)
-    return load_panels(source, _parts(source), progress=progress)
-
-
-def _parts(source: GGUFSource) -> Iterator[tuple[str, Part]]:
-    shapes = source.shapes()
-    for name, type_name, raw in source.stored():
-        if len(shapes[name]) > 1:
-            yield name, grid_of(raw, type_name)
-        else:
-            yield name, dequantise(raw, type_name, name=name).reshape(shapes[name])
+    """The weights of a source that `refusals` let pass, packed: values as the file has them, or
+    rounded as `quantization` says."""
+    return load_panels(source, parts(source, quantization=quantization), progress=progress)
 
 
 def make_executor(

@@ -106,7 +106,10 @@ class NativeBackend:
         torch.set_num_threads(1)  # the kernels have threads of their own
         self._shape = source.config()
         self._panels = read_panels(
-            source, quantization=config.model.quantization, progress=progress
+            source,
+            dtype=config.model.dtype,
+            quantization=config.model.quantization,
+            progress=progress,
         )
 
     def executor(self, config: EngineConfig, spec: KVSpec) -> Executor:

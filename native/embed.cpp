@@ -17,6 +17,11 @@ float number(const Weights& w, const uint8_t* p, int64_t column) {
 
 // Column `column` of a packed panel: one output row of the matrix.
 void row_of(const Weights& w, const uint8_t* panel, int64_t column, float* x) {
+    if (w.bits == 16 && w.half) {
+        const uint16_t* values = (const uint16_t*)panel;
+        for (int64_t i = 0; i < w.k; i++) x[i] = f16_to_float(values[i * LANES + column]);
+        return;
+    }
     if (w.bits == 16) {
         const uint16_t* pairs = (const uint16_t*)panel;
         for (int64_t i = 0; i < w.k; i++)

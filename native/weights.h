@@ -9,8 +9,9 @@
 //             4j + b in its low nibble and at group/2 + 4j + b in its high one
 //     8 bits: group/4 vectors; byte b of lane c in vector j is column c's value at 4j + b
 //     16 scales, then 16 minima if there are any: f16, or f32 if `wide`
-// A value is scale · (stored - zero) + minimum. Bits 16: bf16, vectors of 16 columns · 2 values
-// [k/2][16][2]. Columns past n are zeros.
+// A value is scale · (stored - zero) + minimum. Bits 16: bf16 as [k/2][16 columns][2], so that one
+// vector of 64 bytes holds two of k for each column; if `half`, f16 as [k][16 columns]. Columns past
+// n are zeros.
 struct Weights {
     const uint8_t* data;
     int64_t n;
@@ -20,7 +21,7 @@ struct Weights {
     int32_t zero;
     int32_t minima;  // 0 or 1
     int32_t wide;    // 0 or 1
-    int32_t padding;
+    int32_t half;    // 0 or 1, of 16 bits only
 };
 
 // Rows of activations, signed bytes with a scale per group of 32. Eight rows make a tile, in which

@@ -122,7 +122,10 @@ class NativeBackend:
 
         self._shape = source.config()
         self._panels = read_panels(
-            source, quantization=config.model.quantization, progress=progress
+            source,
+            dtype=config.model.dtype,
+            quantization=config.model.quantization,
+            progress=progress,
         )
 
     def executor(self, config: EngineConfig, spec: KVSpec) -> Executor:

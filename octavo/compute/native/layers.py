@@ -1,7 +1,7 @@
 """A model's weights as the kernels read them: matrices in panels, vectors as float32.
 
 Owns how a decoder's fields become panels; knows no file format and no op. A part that has arrived
-is kept as a `Grid` only until its field is whole, so there is one copy of the weights in memory.
+is kept as it came only until its field is whole, so there is one copy of the weights in memory.
 """
 
 from __future__ import annotations
@@ -11,13 +11,22 @@ from dataclasses import dataclass
 
 import torch
 
-from octavo.compute.native.panels import Grid, Panels, interleave, pack, stack
+from octavo.compute.native.panels import (
+    Floats,
+    Grid,
+    Matrix,
+    Panels,
+    halves,
+    interleave,
+    pack,
+    stack,
+)
 from octavo.compute.places import Place, places
 from octavo.compute.weights import WeightSource, check_complete
 from octavo.core.errors import ModelFileError
 from octavo.core.model_config import ModelConfig
 
-Part = Grid | torch.Tensor  # a matrix or a vector
+Part = Matrix | torch.Tensor  # a tensor is a vector
 Parts = Iterator[tuple[str, Part]]
 
 
@@ -117,31 +126,31 @@ class _Fields:
 
 
 def _rows(part: Part) -> int:
-    return len(part) if isinstance(part, torch.Tensor) else len(part.stored)
+    return len(part if isinstance(part, torch.Tensor) else part.arrays()[0])
 
 
 def _whole(field: str, parts: list[Part]) -> object:
     """One field of LayerPanels or ModelPanels from its parts in order."""
-    grids = [part for part in parts if isinstance(part, Grid)]
-    if not grids:
+    matrices = [part for part in parts if isinstance(part, Grid | Floats)]
+    if not matrices:
         vector = torch.cat([part.float() for part in parts if isinstance(part, torch.Tensor)])
         return _turns(vector) if field == "gate_up_bias" else vector.contiguous()
     if field == "qkv":
-        return tuple(pack(stack(run)) for run in _runs(grids))
+        return tuple(pack(stack(run)) for run in _runs(matrices))
     if field == "gate_up":
-        gate, up = grids if len(grids) == 2 else grids[0].halves()
+        gate, up = matrices if len(matrices) == 2 else halves(matrices[0])
         return pack(interleave(gate, up))
-    return pack(grids[0])
+    return pack(matrices[0])
 
 
-def _runs(grids: list[Grid]) -> list[list[Grid]]:
+def _runs(matrices: list[Matrix]) -> list[list[Matrix]]:
     """Neighbours of one format together."""
-    runs = [[grids[0]]]
-    for grid in grids[1:]:
-        if grid.format == runs[-1][0].format:
-            runs[-1].append(grid)
+    runs = [[matrices[0]]]
+    for matrix in matrices[1:]:
+        if matrix.format == runs[-1][0].format:
+            runs[-1].append(matrix)
         else:
-            runs.append([grid])
+            runs.append([matrix])
     return runs
 
 

@@ -1,7 +1,7 @@
 """Weight matrices in the form that the kernels read: panels of 16 output columns.
 
 Owns the layout that native/weights.h describes. Knows no file formats: a `Grid` is what readers
-make of theirs, exact to the bit.
+make of theirs, exact to the bit, and `Floats` are 16-bit values as they are.
 """
 
 from __future__ import annotations
@@ -36,50 +36,69 @@ class Grid:
 
     @property
     def format(self) -> tuple[object, ...]:
-        """Grids that agree in this can be stacked."""
+        """Matrices that agree in this can be stacked."""
         return self.bits, self.group, self.zero, self.minimum is None, self.scale.dtype
 
-    def halves(self) -> tuple[Grid, Grid]:
-        """The first and the second half of the rows."""
-        n = len(self.stored) // 2
-        minimum = (None, None) if self.minimum is None else (self.minimum[:n], self.minimum[n:])
-        first = replace(self, stored=self.stored[:n], scale=self.scale[:n], minimum=minimum[0])
-        second = replace(self, stored=self.stored[n:], scale=self.scale[n:], minimum=minimum[1])
-        return first, second
+    def arrays(self) -> tuple[torch.Tensor, ...]:
+        """All tensors, each with a row per row of the matrix."""
+        numbers = (self.scale,) if self.minimum is None else (self.scale, self.minimum)
+        return (self.stored, *numbers)
+
+    def with_arrays(self, arrays: Sequence[torch.Tensor]) -> Grid:
+        """The same format of other rows."""
+        stored, scale, *minimum = arrays
+        return replace(self, stored=stored, scale=scale, minimum=minimum[0] if minimum else None)
 
 
-def stack(grids: Sequence[Grid]) -> Grid:
-    """Grids of one format and width, one below the other."""
-    first = grids[0]
-    assert all(grid.format == first.format for grid in grids)
-    minimum = None
-    if first.minimum is not None:
-        minimum = torch.cat([grid.minimum for grid in grids if grid.minimum is not None])
-    return replace(
-        first,
-        stored=torch.cat([grid.stored for grid in grids]),
-        scale=torch.cat([grid.scale for grid in grids]),
-        minimum=minimum,
+@dataclass(frozen=True, slots=True)
+class Floats:
+    """[n, k] values of 16 bits, bfloat16 or float16."""
+
+    values: torch.Tensor
+
+    @property
+    def format(self) -> tuple[object, ...]:
+        return (self.values.dtype,)
+
+    def arrays(self) -> tuple[torch.Tensor, ...]:
+        return (self.values,)
+
+    def with_arrays(self, arrays: Sequence[torch.Tensor]) -> Floats:
+        (values,) = arrays
+        return Floats(values)
+
+
+Matrix = Grid | Floats
+
+
+def stack(matrices: Sequence[Matrix]) -> Matrix:
+    """Matrices of one format and width, one below the other."""
+    first = matrices[0]
+    assert all(each.format == first.format for each in matrices)
+    return first.with_arrays(
+        [torch.cat(each) for each in zip(*(one.arrays() for one in matrices), strict=True)]
     )
 
 
-def interleave(gate: Grid, up: Grid) -> Grid:
+def halves(matrix: Matrix) -> tuple[Matrix, Matrix]:
+    """The first and the second half of the rows."""
+    arrays = matrix.arrays()
+    n = len(arrays[0]) // 2
+    return (
+        matrix.with_arrays([each[:n] for each in arrays]),
+        matrix.with_arrays([each[n:] for each in arrays]),
+    )
+
+
+def interleave(gate: Matrix, up: Matrix) -> Matrix:
     """Rows in turns of 32: gate 0 to 31, up 0 to 31, gate 32 …, as the fused gate wants them."""
 
     def turns(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        halves = (each.view(-1, 2 * LANES, *each.shape[1:]) for each in (a, b))
-        return torch.stack(tuple(halves), dim=1).reshape(2 * len(a), *a.shape[1:])
+        runs = (each.view(-1, 2 * LANES, *each.shape[1:]) for each in (a, b))
+        return torch.stack(tuple(runs), dim=1).reshape(2 * len(a), *a.shape[1:])
 
     assert gate.format == up.format
-    minimum = None
-    if gate.minimum is not None and up.minimum is not None:
-        minimum = turns(gate.minimum, up.minimum)
-    return replace(
-        gate,
-        stored=turns(gate.stored, up.stored),
-        scale=turns(gate.scale, up.scale),
-        minimum=minimum,
-    )
+    return gate.with_arrays([turns(a, b) for a, b in zip(gate.arrays(), up.arrays(), strict=True)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +109,33 @@ class Panels:
     weights: Weights
 
     @property
+    def takes_floats(self) -> bool:
+        """Whether it is multiplied with floats rather than with quantised activations."""
+        return bool(self.weights.bits == 16)
+
+    @property
     def n_bytes(self) -> int:
         return self.memory.numel() - PREFETCHED_BYTES
 
 
-def pack(grid: Grid) -> Panels:
-    """Lay `grid` out in panels; missing columns of the last one are zeros."""
+def pack(matrix: Matrix) -> Panels:
+    """Lay `matrix` out in panels; missing columns of the last one are zeros."""
+    return _packed_grid(matrix) if isinstance(matrix, Grid) else _packed_floats(matrix)
+
+
+def _packed_floats(floats: Floats) -> Panels:
+    n, k = floats.values.shape
+    panels, half = -(-n // LANES), floats.values.dtype == torch.float16
+    run = 1 if half else 2  # values of one column that lie side by side
+    memory = torch.empty(panels * LANES * k * 2 + PREFETCHED_BYTES, dtype=torch.uint8)
+    out = memory[:-PREFETCHED_BYTES].view(torch.int16).view(panels, k // run, LANES, run)
+    lanes = _padded(floats.values.contiguous().view(torch.int16), panels)
+    out.copy_(lanes.view(panels, LANES, k // run, run).transpose(1, 2))
+    weights = Weights(data=memory.data_ptr(), n=n, k=k, bits=16, half=int(half))
+    return Panels(memory, weights)
+
+
+def _packed_grid(grid: Grid) -> Panels:
     n, groups, width = grid.stored.shape
     panels = -(-n // LANES)
     numbers = [grid.scale] if grid.minimum is None else [grid.scale, grid.minimum]

@@ -1,4 +1,4 @@
-"""A source's weights as the kernels take them: grids as stored, or rounded to on the way.
+"""A source's weights as the kernels take them: as stored, or rounded on the way.
 
 Owns the order of reading and the check that a tensor is still what its header said. Knows sources
 only by the types of their tensors.
@@ -10,11 +10,12 @@ from collections.abc import Iterator
 
 import torch
 
-from octavo.compute.gguf_quants import PLAIN, dequantise
+from octavo.compute.gguf_quants import PLAIN
 from octavo.compute.gguf_source import GGUFSource
 from octavo.compute.native.float_grids import round_matrix
 from octavo.compute.native.gguf_grids import grid_of
 from octavo.compute.native.layers import Part
+from octavo.compute.native.panels import Floats
 from octavo.compute.places import places
 from octavo.compute.weights import WeightSource
 from octavo.core.errors import ModelFileError
@@ -22,11 +23,14 @@ from octavo.core.errors import ModelFileError
 TABLES = ("embed", "head")  # what matters most: of 8 bits whatever the rest is
 
 
-def parts(source: WeightSource, *, quantization: str | None) -> Iterator[tuple[str, Part]]:
-    """Each weight once: vectors as floats, matrices as grids.
+def parts(
+    source: WeightSource, *, quantization: str | None, round_to_bf16: bool
+) -> Iterator[tuple[str, Part]]:
+    """Each weight once: vectors as floats, matrices as grids or as 16-bit floats.
 
-    `quantization` is for sources whose matrices are floats. Raises ModelFileError for a tensor
-    that is not what the source announced or that cannot be rounded.
+    `quantization` and `round_to_bf16` are for sources whose matrices are floats; without either,
+    those are of 16 bits. Raises ModelFileError for a tensor that is not what the source announced
+    or that cannot be rounded.
     """
     where, shapes = places(source.config()), source.shapes()
     for name, type_name, values in _stored(source):
@@ -36,11 +40,13 @@ def parts(source: WeightSource, *, quantization: str | None) -> Iterator[tuple[s
             continue
         if tuple(values.shape) != shape or not values.is_floating_point():
             raise ModelFileError(f"weight {name} changed while it was read", param=name)
-        if len(shape) > 1 and quantization is not None:
+        if len(shape) == 1:
+            yield name, values
+        elif quantization is not None:
             kind = "int8" if where[name].field in TABLES else quantization
             yield name, round_matrix(values, kind, name=name)
         else:
-            yield name, values
+            yield name, Floats(values.bfloat16() if round_to_bf16 else values)
 
 
 def _stored(source: WeightSource) -> Iterator[tuple[str, str, torch.Tensor]]:
@@ -52,6 +58,5 @@ def _stored(source: WeightSource) -> Iterator[tuple[str, str, torch.Tensor]]:
         return
     shapes = source.shapes()
     for name, type_name, raw in source.stored():
-        if type_name in PLAIN:
-            raw = dequantise(raw, type_name, name=name).reshape(shapes[name])
-        yield name, type_name, raw
+        plain = PLAIN.get(type_name)
+        yield name, type_name, raw if plain is None else raw.view(plain).reshape(shapes[name])

@@ -1,8 +1,8 @@
 """A decoder as lists of ops, recorded once: `body` from tokens to hidden states, `head` to logits.
 
 Owns the order of ops and the memory between them; the same decoder as `octavo.compute.decoder`,
-whose flags it reads. Everything between ops is float32 but the rows that enter a product, which
-are bytes with a scale per 32.
+whose flags it reads. Everything between ops is float32 but the rows that enter a product of
+quantised weights, which are bytes with a scale per 32.
 """
 
 from __future__ import annotations
@@ -16,20 +16,28 @@ import torch
 from octavo.compute.attention import AttentionShape, Window
 from octavo.compute.families import family_of
 from octavo.compute.native import structs
-from octavo.compute.native.buffers import Activations, floats
+from octavo.compute.native.buffers import floats
 from octavo.compute.native.layers import LayerPanels, ModelPanels
 from octavo.compute.native.library import Library, Program
 from octavo.compute.native.panels import Panels
 from octavo.compute.native.pool import NativeKVPool
+from octavo.compute.native.products import (
+    WANTED,
+    Operand,
+    Recorded,
+    gate,
+    linear,
+    norm,
+    norm_onto,
+    pointer,
+    quantise,
+)
 from octavo.compute.rope import RopeTable
 from octavo.core.model_config import ModelConfig
 
 HEAD_ROWS = 256  # logits are made for this many positions at a time
 PARTIALS = 4096  # (row, chunk) pairs of single-token rows that several workers may share out
-TOKENS, WANTED = 0, 1
 _ACTIVATIONS = {"silu": 0, "gelu_tanh": 1}
-
-Recorded = list[tuple[str, ctypes.Structure]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,13 +74,12 @@ class Recorder:
         self._x = floats(tokens, config.hidden_size)
         self._qkv = floats(tokens, (heads + 2 * config.kv_heads) * dim)
         self._q = floats(tokens, heads * dim)
-        self._mixed = floats(tokens, heads * dim)
         posts = any(layer.attn_post_norm is not None for layer in panels.layers)
         self._post = floats(tokens, config.hidden_size) if posts else None
-        self._normed = Activations(tokens, config.hidden_size)
-        self._attended = Activations(tokens, heads * dim)
-        self._gated = Activations(tokens, config.intermediate_size)
-        self._last = Activations(HEAD_ROWS, config.hidden_size)
+        self._normed = Operand(tokens, config.hidden_size)
+        self._attended = Operand(tokens, heads * dim)
+        self._gated = Operand(tokens, config.intermediate_size)
+        self._last = Operand(HEAD_ROWS, config.hidden_size)
         self._stats = floats(PARTIALS, heads, 2)
         self._sums = floats(PARTIALS, heads, dim)
         self._plans = [_Plan(limits) for _ in shape.groups]
@@ -95,67 +102,70 @@ class Recorder:
 
     def head(self, library: Library) -> Program:
         """`input` [wanted, hidden] to logits float32 [wanted, vocab] in `out`, without the cap."""
-        norm = self._norm(self._panels.norm, x=None, to=self._last, rows=WANTED)
-        linear = structs.Linear(
-            weights=self._panels.head.weights,
-            x=self._last.struct,
-            y_stride=self._config.vocab_size,
+        head, config = self._panels.head, self._config
+        ops = norm(
+            self._panels.norm,
+            x=None,
+            to=self._last,
+            readers=[head],
+            eps=config.norm_eps,
             rows=WANTED,
         )
-        return Program(library, [("norm", norm), ("linear", linear)], keep=self)
+        ops += linear(head, self._last, y=None, y_stride=config.vocab_size, rows=WANTED)
+        return Program(library, ops, keep=self)
 
     def _groups(self) -> range:
         return range(len(self._shape.groups))
 
     def _attention_half(self, number: int, layer: LayerPanels) -> Recorded:
         attention = self._attention(number)
-        ops: Recorded = [("norm", self._norm(layer.attn_norm, x=self._x, to=self._normed))]
+        ops = self._normed_for(layer.qkv, layer.attn_norm)
         ops += self._projections(layer)
         ops.append(("rope_write", self._rope_write(number, layer)))
         ops += [("attention", attention), ("attention_merge", attention)]
-        quantise = structs.Quantise(x=self._mixed.data_ptr(), to=self._attended.struct)
-        ops.append(("quantise", quantise))
+        ops += quantise(self._attended, reader=layer.out)
         return ops + self._onto_residual(
             layer.out, self._attended, bias=layer.out_bias, post_norm=layer.attn_post_norm
         )
 
     def _mlp_half(self, layer: LayerPanels) -> Recorded:
-        gate = structs.Gate(
-            weights=layer.gate_up.weights,
-            x=self._normed.struct,
-            out=self._gated.struct,
-            bias=_pointer(layer.gate_up_bias),
+        ops = self._normed_for([layer.gate_up], layer.mlp_norm)
+        ops += gate(
+            layer.gate_up,
+            self._normed,
+            to=self._gated,
+            reader=layer.down,
+            bias=layer.gate_up_bias,
             activation=_ACTIVATIONS[self._family.activation],
         )
-        ops: Recorded = [
-            ("norm", self._norm(layer.mlp_norm, x=self._x, to=self._normed)),
-            ("gate", gate),
-        ]
         return ops + self._onto_residual(
             layer.down, self._gated, bias=layer.down_bias, post_norm=layer.mlp_post_norm
         )
+
+    def _normed_for(self, readers: Sequence[Panels], weight: torch.Tensor) -> Recorded:
+        eps = self._config.norm_eps
+        return norm(weight, x=self._x, to=self._normed, readers=readers, eps=eps)
 
     def _projections(self, layer: LayerPanels) -> Recorded:
         """q, k and v side by side, one product for each format among them."""
         ops: Recorded = []
         column, width = 0, self._qkv.shape[1]
         for panels in layer.qkv:
-            bias = _pointer(layer.qkv_bias)
-            linear = structs.Linear(
-                weights=panels.weights,
-                x=self._normed.struct,
+            bias = pointer(layer.qkv_bias)
+            ops += linear(
+                panels,
+                self._normed,
                 bias=None if bias is None else bias + 4 * column,
                 y=self._qkv.data_ptr() + 4 * column,
                 y_stride=width,
             )
-            ops.append(("linear", linear))
             column += panels.weights.n
         return ops
 
     def _onto_residual(
         self,
         panels: Panels,
-        x: Activations,
+        x: Operand,
         *,
         bias: torch.Tensor | None,
         post_norm: torch.Tensor | None,
@@ -163,39 +173,17 @@ class Recorder:
         """x += product, by way of a norm where the family has one there."""
         through = self._x if post_norm is None else self._post
         assert through is not None
-        linear = structs.Linear(
-            weights=panels.weights,
-            x=x.struct,
-            bias=_pointer(bias),
+        ops = linear(
+            panels,
+            x,
+            bias=pointer(bias),
             y=through.data_ptr(),
             y_stride=self._config.hidden_size,
-            add=int(post_norm is None),
+            add=post_norm is None,
         )
-        ops: Recorded = [("linear", linear)]
         if post_norm is not None:
-            ops.append(("norm", self._norm(post_norm, x=through, residual=self._x)))
+            ops += norm_onto(self._x, post_norm, x=through, eps=self._config.norm_eps)
         return ops
-
-    def _norm(
-        self,
-        weight: torch.Tensor,
-        *,
-        x: torch.Tensor | None,
-        to: Activations | None = None,
-        residual: torch.Tensor | None = None,
-        rows: int = TOKENS,
-    ) -> structs.Norm:
-        norm = structs.Norm(
-            x=_pointer(x),
-            weight=weight.data_ptr(),
-            residual=_pointer(residual),
-            k=self._config.hidden_size,
-            eps=self._config.norm_eps,
-            rows=rows,
-        )
-        if to is not None:
-            norm.quantised = to.struct
-        return norm
 
     def _embed(self) -> structs.Embed:
         scale = self._config.hidden_size**0.5 if self._family.scaled_embedding else 1.0
@@ -209,8 +197,8 @@ class Recorder:
         return structs.RopeWrite(
             pool=self._pool.struct,
             qkv=self._qkv.data_ptr(),
-            q_norm=_pointer(layer.q_norm),
-            k_norm=_pointer(layer.k_norm),
+            q_norm=pointer(layer.q_norm),
+            k_norm=pointer(layer.k_norm),
             cos=rope.cos.data_ptr(),
             sin=rope.sin.data_ptr(),
             q=self._q.data_ptr(),
@@ -238,7 +226,7 @@ class Recorder:
             pool=self._pool.struct,
             plan=ctypes.pointer(self._plans[group].struct),
             q=self._q.data_ptr(),
-            out=self._mixed.data_ptr(),
+            out=self._attended.floats.data_ptr(),
             stats=self._stats.data_ptr(),
             sums=self._sums.data_ptr(),
             n_heads=self._config.n_heads,
@@ -276,7 +264,3 @@ class _Plan:
 
 def _window(window: Window) -> int:
     return 0 if window is None else window
-
-
-def _pointer(tensor: torch.Tensor | None) -> int | None:
-    return None if tensor is None else tensor.data_ptr()

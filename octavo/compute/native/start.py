@@ -44,14 +44,12 @@ def refusals(
     reasons = []
     if device != "cpu":
         reasons.append(f"they run on the CPU, not on {device}")
-    if dtype != "auto":
-        reasons.append(f"dtype {dtype} asks for weights as floats; auto keeps those of the file")
     if kv_dtype != "auto" and kv_dtype not in KV_TYPES:
         reasons.append(f"K and V in {kv_dtype} are not supported")
     if block_tokens % SUB_BLOCK:
         reasons.append(f"block_size {block_tokens} is not a multiple of {SUB_BLOCK}")
     reasons += _geometry_refusals(source.config())
-    return reasons + _type_refusals(source, quantization)
+    return reasons + _type_refusals(source, dtype=dtype, quantization=quantization)
 
 
 def _geometry_refusals(config: ModelConfig) -> list[str]:
@@ -74,18 +72,31 @@ def _geometry_refusals(config: ModelConfig) -> list[str]:
     return reasons
 
 
-def _type_refusals(source: WeightSource, quantization: str | None) -> list[str]:
+def _type_refusals(source: WeightSource, *, dtype: str, quantization: str | None) -> list[str]:
     types, shapes = source.types(), source.shapes()
     matrices = {name: types[name] for name, shape in shapes.items() if len(shape) > 1}
+    stored = set(matrices.values())
+    fixed, wide = sorted(stored - PLAIN.keys()), sorted(n for n in matrices if types[n] == "F32")
     if quantization is not None:
-        fixed = sorted({each for each in matrices.values() if each not in PLAIN})
+        if dtype != "auto":
+            return [f"dtype {dtype} and quantization {quantization} exclude each other"]
         if fixed:
             return [f"quantization is for float weights, and these are stored as {_list(fixed)}"]
         return []
-    odd = sorted({each for each in matrices.values() if each not in GRIDS})
+    if dtype not in ("auto", "bfloat16"):
+        return [f"dtype {dtype} asks for weights that have no kernel; auto keeps those of the file"]
+    if dtype == "bfloat16":
+        if fixed:
+            return [f"dtype bfloat16 is for float weights, and these are stored as {_list(fixed)}"]
+        return []
+    if wide:
+        return [
+            f"weights of 32 bits have no kernel ({len(wide)} tensors, the first is {wide[0]}): "
+            "--dtype bfloat16 or --quantization rounds them"
+        ]
+    odd = sorted(stored - GRIDS.keys() - PLAIN.keys())
     if odd:
-        hint = "; --quantization rounds floats at load" if set(odd) <= PLAIN.keys() else ""
-        return [f"weights stored as {_list(odd)} have no kernel{hint}"]
+        return [f"weights stored as {_list(odd)} have no kernel"]
     pairs: dict[int | None, set[str]] = {}
     for name, place in places(source.config()).items():
         if place.field == "gate_up":
@@ -102,12 +113,14 @@ def _list(names: list[str]) -> str:
 def read_panels(
     source: WeightSource,
     *,
-    quantization: str | None = None,
+    dtype: str,
+    quantization: str | None,
     progress: Callable[[int, int], None] | None = None,
 ) -> ModelPanels:
     """The weights of a source that `refusals` let pass, packed: values as the file has them, or
-    rounded as `quantization` says."""
-    return load_panels(source, parts(source, quantization=quantization), progress=progress)
+    rounded as `quantization` or dtype bfloat16 says."""
+    found = parts(source, quantization=quantization, round_to_bf16=dtype == "bfloat16")
+    return load_panels(source, found, progress=progress)
 
 
 def make_executor(

@@ -40,7 +40,7 @@ class Weights(ctypes.Structure):
         ("zero", c_int32),
         ("minima", c_int32),
         ("wide", c_int32),
-        ("padding", c_int32),
+        ("half", c_int32),
     )
 
 
@@ -80,6 +80,7 @@ class Linear(ctypes.Structure):
     _fields_ = (
         ("weights", Weights),
         ("x", Quantised),
+        ("floats", c_void_p),
         ("bias", c_void_p),
         ("y", c_void_p),
         ("y_stride", c_int64),
@@ -92,7 +93,9 @@ class Gate(ctypes.Structure):
     _fields_ = (
         ("weights", Weights),
         ("x", Quantised),
+        ("floats", c_void_p),
         ("out", Quantised),
+        ("out_floats", c_void_p),
         ("bias", c_void_p),
         ("activation", c_int32),
         ("padding", c_int32),

@@ -29,7 +29,7 @@ def make_bench_app() -> typer.Typer:
         rich_markup_mode=None,
         help="Measure an engine in this process, or a server.",
     )
-    for command in (latency, throughput, serve, ablate):
+    for command in (latency, throughput, serve, ablate, sweep):
         app.command()(command)
     return app
 
@@ -201,6 +201,49 @@ def ablate(
         prompts,
         rounds,
         settings=settings,
+    )
+    show(result, json_file=json_file, html_file=html_file)
+
+
+@with_engine_options
+def sweep(
+    options: dict[str, Any],
+    model: Model = DEFAULT_MODEL,
+    max_num_batched_tokens: Annotated[
+        str, typer.Option(metavar="LOW..HIGH", help="token budgets of a step, each twice the last")
+    ] = "256..8192",
+    num_streams: Annotated[
+        int, typer.Option(min=1, max=4096, help="requests that are generating all the while")
+    ] = 4,
+    num_prompts: Annotated[
+        int, typer.Option(min=1, max=4096, help="long prompts, one after the other")
+    ] = 4,
+    input_len: Annotated[int, typer.Option(min=1, max=1 << 20, help="tokens of each")] = 4096,
+    stream_len: Annotated[
+        int, typer.Option(min=8, max=1 << 20, help="tokens that a stream may generate")
+    ] = 2048,
+    seed: Seed = 0,
+    json_file: JsonFile = None,
+    html_file: HtmlFile = None,
+) -> None:
+    """Show what the token budget of a step does to running streams and to long prompts."""
+    check_files(json_file, html_file)
+    from octavo.bench.sweep import SweepSettings, budgets
+    from octavo.bench.sweep import sweep as measure
+
+    steps = budgets(max_num_batched_tokens)
+    settings = SweepSettings(
+        num_streams=num_streams,
+        num_prompts=num_prompts,
+        input_len=input_len,
+        stream_len=stream_len,
+        seed=seed,
+    )
+    result = measure(
+        lambda budget: open_engine(model, {**options, "max_num_batched_tokens": budget}),
+        steps,
+        settings,
+        vocabulary=open_vocabulary(model, options),
     )
     show(result, json_file=json_file, html_file=html_file)
 

@@ -66,6 +66,18 @@ def test_ablate(octavo: Run, model: str, tmp_path: Path) -> None:
     assert 8 + 3 <= settings["num_blocks"] <= 8 + 3 * 2
 
 
+def test_sweep(octavo: Run, model: str, tmp_path: Path) -> None:
+    page_file = tmp_path / "out.html"
+    done = octavo(
+        *("bench", "sweep", model, *SMALL, "--max-num-seqs", "4", "--num-streams", "2"),
+        *("--max-num-batched-tokens", "16..32", "--num-prompts", "1", "--input-len", "40"),
+        *("--stream-len", "64", "--html", str(page_file)),
+    )
+    assert done.code == 0, done.err
+    assert "tokens a step" in done.out
+    assert page_file.read_text().count("<svg") == 2
+
+
 def test_serve(octavo: Run, tmp_path: Path) -> None:
     folder, figures_file = tmp_path / "model", tmp_path / "out.json"
     talker(folder)
@@ -92,6 +104,7 @@ def test_serve(octavo: Run, tmp_path: Path) -> None:
         (("throughput", "--json", "/no/such/folder/x.json"), "cannot be written"),
         (("latency", "--block-size", "0"), "block_size"),
         (("ablate", "--static-batching"), "static_batching"),
+        (("sweep", "--max-num-batched-tokens", "8..4"), "max_num_batched_tokens"),
         (("serve", "--base-url", "127.0.0.1:8000"), "base_url"),
         (("serve", "--request-rate", "0"), "request_rate"),
         (("serve", "--goodput", "itl:5"), "goodput"),

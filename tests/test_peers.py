@@ -15,6 +15,7 @@ from benchmarks.peers import run, runner, setup, table, turn
 from benchmarks.peers.case import CASES
 from benchmarks.peers.entry import ENTRIES, Entry
 from benchmarks.peers.timing import Timing
+from scripts import reference
 
 SHARED = next(case for case in CASES if case.common_tokens)
 
@@ -115,7 +116,8 @@ def results(**medians: float) -> dict[str, Any]:
         title: {"version": "1", **{row.name: {"median": value} for row in table.ROWS}}
         for title, value in medians.items()
     }
-    return {"rounds": 3, "threads": 2, "left out": {"vllm": "it was not run"}, "engines": engines}
+    run_of = {"rounds": 3, "threads": 2, "load before": 0.1}
+    return {**run_of, "left out": {"vllm": "it was not run"}, "engines": engines}
 
 
 def test_the_short_table_takes_each_engine_at_its_best() -> None:
@@ -152,3 +154,22 @@ def test_a_wheel_is_installed_with_what_it_asks_for_less_what_it_runs_without(
         archive.writestr("peer-1.dist-info/METADATA", "\n".join(lines))
     kept = setup.requirements(wheel)
     assert kept == ["numpy", "fastapi[standard]<0.137,>=0.133", "torch-like>=1"]
+
+
+def test_the_readme_takes_its_table_from_the_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_text(f"before\n{reference.PEERS_MARK}\nold\n{reference.PEERS_END}\nafter\n")
+    monkeypatch.setattr(reference, "README", readme)
+    monkeypatch.setattr(reference, "RESULTS", tmp_path)
+    assert "no results" in reference.readme_page()
+    figures = results(**{"Octavo Q4_1": 1.0, "vLLM bf16": 2.0})
+    (tmp_path / "peers.json").write_text(json.dumps({"figures": figures}))
+    page = reference.readme_page()
+    assert table.short(figures) in page
+    assert page.startswith("before\n")
+    assert page.endswith("after\n")
+    assert "old" not in page
+    readme.write_text(page)
+    assert reference.readme_page() == page

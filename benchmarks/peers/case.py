@@ -45,7 +45,7 @@ CASES = (
         n_requests=1,
         prompt_tokens=1024,
         out_tokens=1,
-        repeats=3,
+        repeats=2,
     ),
     Case(
         name="decode_1",
@@ -63,7 +63,7 @@ CASES = (
         n_requests=1,
         prompt_tokens=1024,
         out_tokens=65,
-        repeats=3,
+        repeats=2,
     ),
     Case(
         name="decode_8",
@@ -72,7 +72,6 @@ CASES = (
         n_requests=8,
         prompt_tokens=16,
         out_tokens=96,
-        repeats=2,
     ),
     Case(
         name="decode_32",

@@ -15,7 +15,7 @@ from benchmarks.peers.case import CASES, LOW_ID, Case
 from benchmarks.peers.engine import Engine
 from benchmarks.peers.timing import Timing
 
-WARM_UPS = ((1, 1024, 2), (8, 16, 4), (32, 128, 4))  # requests, prompt tokens, out tokens
+WARM_UPS = ((1, 1024, 2), (8, 16, 4), (32, 16, 4))  # requests, prompt tokens, out tokens
 
 
 def tell(**fields: object) -> None:

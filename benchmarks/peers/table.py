@@ -53,7 +53,8 @@ def full(figures: Figures) -> str:
         values = [entry[row.name]["median"] for entry in entries.values()]
         lines.append([row.title, *marked(values, row)])
     versions = [f"{title} {entry['version']}" for title, entry in entries.items()]
-    text = f"Medians of {figures['rounds']} rounds, {figures['threads']} threads each. "
+    text = f"Medians of {figures['rounds']} rounds, {figures['threads']} threads each, "
+    text += f"the load of the machine being {figures['load before']} at the start. "
     text += f"Releases: {', '.join(versions)}.\n"
     for name, reason in figures["left out"].items():
         text += f"{name} is left out: {reason}.\n"

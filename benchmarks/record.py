@@ -15,18 +15,26 @@ from octavo.bench.environment import machine
 RESULTS = Path(__file__).resolve().parent / "results"
 
 
-def write(name: str, figures: dict[str, Any]) -> None:
-    """Save `figures` as results/<name>.json, and print them."""
+def save(name: str, figures: dict[str, Any], *, module: str = "") -> None:
+    """Save `figures` as results/<name>.json, with the command and the machine.
+
+    `module` is what was run, by default benchmarks.<name>.
+    """
     RESULTS.mkdir(exist_ok=True)
     record = {
         "benchmark": name,
-        "command": f"python -m benchmarks.{name} {' '.join(sys.argv[1:])}".strip(),
+        "command": f"python -m {module or f'benchmarks.{name}'} {' '.join(sys.argv[1:])}".strip(),
         "date": time.strftime("%Y-%m-%d"),
         "machine": machine(),
         "figures": figures,
     }
     path = RESULTS / f"{name}.json"
     path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+
+
+def write(name: str, figures: dict[str, Any]) -> None:
+    """Save `figures`, and print them."""
+    save(name, figures)
     width = max(map(len, figures))
     print(name)
     for label, value in figures.items():

@@ -161,7 +161,7 @@ def test_info_says_what_computes_the_draft_model(file: Path) -> None:
     assert not native.not_taken
     mixed = info(file.parent / "m", attention_backend="native")
     assert f"{file.parent / 'm'} on torch" in mixed.speculation_note
-    assert mixed.not_taken[0].startswith("draft model, native: weights are floats")
+    assert mixed.not_taken[0].startswith("draft model, native: weights of 32 bits")
     plain = info(file, attention_backend="torch")
     assert f"{file} on torch" in plain.speculation_note
     assert not plain.not_taken

@@ -21,6 +21,7 @@ class FakeInfo:
     model: str = MODEL
     source: str = "fake"
     dtype: str = "float32"
+    quantization: str | None = None
     kv_cache_dtype: str = "float32"
     device: str = "cpu"
     backend: str = "fake"

@@ -86,7 +86,7 @@ def announce(info: EngineInfo, url: str) -> None:
 def announcement(info: EngineInfo, url: str) -> list[str]:
     """The lines of `announce`."""
     # Temperature 0: the first answer of a small model should be its best one.
-    question = [{"role": "user", "content": "What is the capital of France?"}]
+    question = [{"role": "user", "content": "What is the capital of Japan?"}]
     body = {"model": info.model, "messages": question, "temperature": 0}
     cache_bytes = info.capacity_tokens * info.bytes_per_token
     refused = [f"           not taken: {reason}" for reason in info.not_taken]

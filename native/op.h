@@ -1,8 +1,8 @@
 // What an op is: plain data recorded once, and a function that any number of workers run together.
 //
 // Ops own no memory. Every pointer in their arguments was allocated by the caller and outlives the
-// program; what changes from step to step is in `Step`. Mirrored in octavo/compute/native_ops.py:
-// `octavo_sizes` lets a test hold the two against each other.
+// program; what changes from step to step is in `Step`. Mirrored in
+// octavo/compute/native/structs.py.
 #pragma once
 
 #include <atomic>

@@ -68,6 +68,7 @@ def load(isa: str | None = None) -> Library:
 def _load(isa: str) -> Library:
     handle = ctypes.CDLL(str(FOLDER / f"{isa}.so"))
     handle.octavo_isa.restype = ctypes.c_char_p
+    assert handle.octavo_isa().decode() == isa  # the file is what its name says
     handle.octavo_pool_create.restype = ctypes.c_void_p
     handle.octavo_pool_create.argtypes = (ctypes.c_int32,)
     handle.octavo_pool_destroy.argtypes = (ctypes.c_void_p,)

@@ -28,7 +28,7 @@ class Chooser(Protocol):
     def __call__(
         self, logits: torch.Tensor, draws: Sequence[Draw | None], *, shaped: bool = False
     ) -> list[int]:
-        """Token ids of rows of logits float32 [rows, vocab], contiguous; None asks for the likeliest.
+        """Token ids for rows of logits float32 [rows, vocab], contiguous; None asks for the best.
 
         A row whose logits are not all finite gets NOT_FINITE. Rows that are `shaped` may hold -inf,
         forbidden tokens, and get NOTHING_LEFT if there is no other.

@@ -87,9 +87,7 @@ class ModelRunner:
         n_sampling = len(inputs.logit_rows)
         scores: dict[int, tuple[TokenScores, ...] | None] = {}
         if spans:  # first: logits are gone with the next call
-            scores = score_spans(
-                rows, spans, hidden=hidden[n_sampling:], logits_of=executor.logits
-            )
+            scores = score_spans(rows, spans, hidden=hidden[n_sampling:], logits_of=executor.logits)
         return executor.logits(hidden[:n_sampling]), scores
 
 

@@ -60,9 +60,7 @@ def sample(
     ]
     scores = _score_rows(logits, tokens, scored=scored, draws=draws)
     return [
-        RowResult((token,), scores=scores.get(i))
-        if token >= 0
-        else RowResult(error=_ERRORS[token])
+        RowResult((token,), scores=scores.get(i)) if token >= 0 else RowResult(error=_ERRORS[token])
         for i, token in enumerate(tokens)
     ]
 

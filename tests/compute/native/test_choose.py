@@ -105,9 +105,7 @@ def test_rows_that_need_more_room_are_chosen_all_the_same(workers: Workers) -> N
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("place", [0, 255, 256, 699])
-def test_a_broken_row_is_told_from_its_neighbours(
-    workers: Workers, bad: float, place: int
-) -> None:
+def test_a_broken_row_is_told_from_its_neighbours(workers: Workers, bad: float, place: int) -> None:
     logits = random_logits(8, 700)
     draws: list[Draw | None] = [None, *random_draws(7, 700)]
     chooser = NativeChooser(workers, 700)

@@ -64,7 +64,7 @@ class Reply:
                 opened.add(index)
                 if opening is not None:
                     yield self._event([opening])
-                if chunk.text or chunk.logprobs or chunk.finish_reason:
+                if chunk.text or chunk.tool_calls or chunk.logprobs or chunk.finish_reason:
                     yield self._event([self._shape.delta(index, chunk)])
         if self._job.include_usage:
             yield self._event([], usage=usage_object(self._usages))

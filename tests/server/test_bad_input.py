@@ -115,10 +115,11 @@ CHAT_ROWS: list[tuple[dict[str, Any], str, str | None]] = [
     ({"temprature": 1}, "unknown_parameter", "temprature"),
 ]
 UNSUPPORTED: list[tuple[str, Any]] = [
-    ("tools", [{"type": "function", "function": {"name": "f"}}]),
-    ("tool_choice", "auto"),
+    ("tool_choice", "required"),
     ("functions", [{"name": "f"}]),
+    ("function_call", "auto"),
     ("response_format", {"type": "json_object"}),
+    ("response_format", {"type": "json_schema", "json_schema": {"name": "a", "schema": {}}}),
     ("audio", {"voice": "a"}),
     ("modalities", ["text", "audio"]),
     ("prediction", {"type": "content", "content": "x"}),

@@ -47,11 +47,16 @@ PromptLogprobs = tuple[dict[int, TokenLogprob] | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one request, all choices together. `cached_tokens`: the prompt's cache read."""
+    """Tokens of one request, all choices together.
+
+    From the receipt: `cached_tokens` of the prompt were read from the cache, `cache_write_tokens`
+    computed and kept there; the rest of the prompt was computed and not kept.
+    """
 
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int
+    cache_write_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

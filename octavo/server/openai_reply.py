@@ -84,14 +84,17 @@ class Reply:
 
 
 def usage_object(usages: list[Usage]) -> dict[str, Any]:
-    """Tokens of all prompts together; `cached_tokens` is the cache read."""
+    """Tokens of all prompts together; read, written and neither are the prompt's three parts."""
     prompt = sum(usage.prompt_tokens for usage in usages)
     completion = sum(usage.completion_tokens for usage in usages)
     return {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
-        "prompt_tokens_details": {"cached_tokens": sum(usage.cached_tokens for usage in usages)},
+        "prompt_tokens_details": {
+            "cached_tokens": sum(usage.cached_tokens for usage in usages),
+            "cache_write_tokens": sum(usage.cache_write_tokens for usage in usages),
+        },
     }
 
 

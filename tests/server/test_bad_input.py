@@ -112,6 +112,8 @@ CHAT_ROWS: list[tuple[dict[str, Any], str, str | None]] = [
     ({"beam_width": 65}, "integer_above_max_value", "beam_width"),
     ({"beam_width": 2, "use_beam_search": False}, "conflicting_parameters", "beam_width"),
     ({"length_penalty": 11.0}, "decimal_above_max_value", "length_penalty"),
+    ({"service_tier": "priority"}, "invalid_value", "service_tier"),
+    ({"metadata": "a"}, "invalid_type", "metadata"),
     ({"temprature": 1}, "unknown_parameter", "temprature"),
 ]
 UNSUPPORTED: list[tuple[str, Any]] = [
@@ -146,6 +148,10 @@ COMPLETION_ROWS: list[tuple[dict[str, Any], str, str | None]] = [
     ({"prompt": ["a"] * 9}, "too_many_prompts", "prompt"),
     ({"prompt": "\ud800"}, "invalid_encoding", "prompt"),
     ({"logprobs": 21}, "integer_above_max_value", "logprobs"),
+    ({"store": True}, "unsupported_parameter", "store"),
+    ({"service_tier": "flex"}, "invalid_value", "service_tier"),
+    ({"user": 5}, "invalid_type", "user"),
+    ({"metadata": {"a": 1}}, "invalid_type", "metadata.a"),
     ({"suffix": "end"}, "unsupported_parameter", "suffix"),
     ({"best_of": 2}, "unsupported_parameter", "best_of"),
     ({"echo": 1}, "invalid_type", "echo"),

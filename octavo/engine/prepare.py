@@ -16,6 +16,7 @@ from octavo.core.sampling import SamplingParams
 from octavo.engine.beam_bounds import beam_rules, check_beams
 from octavo.engine.chat import ChatFormat
 from octavo.engine.tokenizer import Tokenizer
+from octavo.engine.tools import TOOL_CHOICES, check_tools
 from octavo.engine.types import GenerateRequest
 from octavo.engine.validate import (
     check_length,
@@ -67,6 +68,7 @@ class Preparer:
         params = checked_params(params, vocab_size=self._vocab_size)
         check_beams(params, vocab_size=self._vocab_size)
         check_order(request.priority, request.salt)
+        _check_tool_fields(request)
         tokens = self._tokens(request)
         check_length(len(tokens), max_model_len=self._max_model_len)
         stops = tuple(params.stop)
@@ -141,4 +143,15 @@ class Preparer:
             return self._tokenizer.encode(request.prompt)
         assert request.messages is not None
         assert self._chat is not None
-        return self._chat.encode(request.messages)
+        tools = () if request.tool_choice == "none" else request.tools
+        return self._chat.encode(request.messages, tools=tools)
+
+
+def _check_tool_fields(request: GenerateRequest) -> None:
+    check_tools(request.tools)
+    if request.tool_choice not in TOOL_CHOICES:
+        raise Unsupported(
+            f"tool_choice must be one of {', '.join(TOOL_CHOICES)}", param="tool_choice"
+        )
+    if request.tools and request.messages is None:
+        raise RequestError("tools need messages; a plain prompt has none", param="tools")

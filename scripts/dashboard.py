@@ -139,9 +139,9 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 queries={"{{status}}": rate("octavo:http_requests_total", "status")},
             ),
             Panel(
-                title="Block-seconds per second",
+                title="Blocks held, slots and rows lost",
                 queries={
-                    "held": rate("octavo:block_seconds_total"),
+                    "blocks held": rate("octavo:block_seconds_total"),
                     "lost slots": rate("octavo:lost_slots_total"),
                     "rows lost by the ledger": rate("octavo:ledger_lost_rows_total"),
                 },

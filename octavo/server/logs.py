@@ -98,7 +98,9 @@ def request_fields(record: Record, model: str) -> dict[str, Any]:
 
 
 def shown(value: object) -> str:
-    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+    """A value within a line of text, which no name of a key or model can break."""
+    text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+    return "".join(char if char.isprintable() and char != " " else "?" for char in text)
 
 
 class TextFormatter(logging.Formatter):

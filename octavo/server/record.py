@@ -16,6 +16,7 @@ from octavo.server.traffic import Answer
 
 KEY_ID = "octavo.key_id"  # where whoever checks keys leaves the name of the caller's
 OTHER = "other"
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
 class Observer(Protocol):
@@ -56,9 +57,9 @@ class Record:
 
     @property
     def answer(self) -> Answer:
-        """For counting: the route that matched, not what the caller wrote."""
+        """For counting: the route that matched, not what the caller wrote. There are few."""
         route = str(getattr(self._scope.get("route"), "path", OTHER))
-        method = self.method if route != OTHER else OTHER
+        method = self.method if self.method in METHODS else OTHER
         return Answer(route, method, self.status)
 
     def watch(self, request: GenerateRequest) -> Generation:

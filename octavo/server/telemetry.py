@@ -28,7 +28,7 @@ from octavo.server.prices import Prices
 from octavo.server.process import ProcessFigures
 from octavo.server.record import Record
 from octavo.server.traffic import Traffic
-from octavo.server.usage import Question, usage
+from octavo.server.usage import PARAMETERS, Question, usage
 from octavo.server.vllm_metrics import VLLM_METRICS
 
 ENGINE = "0"  # there is one; vLLM numbers its data-parallel ones
@@ -70,7 +70,7 @@ class Telemetry:
 
     def add_to(self, app: FastAPI) -> None:
         app.get("/metrics", response_class=Response)(self.metrics)
-        app.get("/v1/usage")(self.usage)
+        app.get("/v1/usage", openapi_extra={"parameters": PARAMETERS})(self.usage)
 
     async def close(self) -> None:
         if self._ledger is not None:

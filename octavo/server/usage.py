@@ -28,9 +28,15 @@ SUMMED = (
     "block_seconds",
 )
 MAX_GROUPS = 1000
+# For the API's description: the handler reads the query by hand, to refuse what it does not know.
+PARAMETERS: list[dict[str, Any]] = [
+    {"name": "by", "in": "query", "schema": {"enum": list(GROUPS), "default": "day"}},
+    {"name": "since", "in": "query", "schema": {"type": "string", "maxLength": 40}},
+    {"name": "until", "in": "query", "schema": {"type": "string", "maxLength": 40}},
+]
 MAX_TIME_CHARS = 40
 LATEST = 253402300799.0  # the end of the year 9999, the last that SQLite's days know
-QUERY_SECONDS = 10.0
+QUERY_SECONDS = 30.0
 CHECK_EVERY_STEPS = 100_000  # of SQLite's machine
 
 

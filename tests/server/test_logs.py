@@ -17,7 +17,7 @@ import pytest
 from octavo.core.errors import EngineError
 from octavo.engine.types import Chunk, GenerateRequest
 from octavo.server.app import create_app
-from octavo.server.logs import logging_to
+from octavo.server.logs import logging_to, shown
 from tests.server.conftest import LIMITS, Served
 from tests.server.fake_engine import HANG, MODEL, FakeEngine, Step, usage
 
@@ -135,6 +135,11 @@ def test_a_client_that_left_is_499_and_what_is_not_known_is_null(
     line = json.loads(next(each for each in stream.getvalue().splitlines() if request_id in each))
     assert (line["status"], line["output_tokens"]) == (499, 1)
     assert (line["finish_reasons"], line["cached_tokens"]) == (None, None)
+
+
+def test_no_name_can_forge_a_line_of_text() -> None:
+    assert shown("team a\n2026 INFO status=200") == "team?a?2026?INFO?status=200"
+    assert shown(["length", "stop"]) == "length,stop"
 
 
 def test_a_path_cannot_forge_a_line() -> None:

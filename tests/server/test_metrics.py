@@ -6,23 +6,26 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from octavo.core.histogram import Histogram
+from octavo.engine.stats import EngineStats
 from octavo.server.buckets import token_bounds
+from octavo.server.contract import ServedEngine
 from octavo.server.metric import Reading
 from octavo.server.metrics import MetricsPage, escaped
 from octavo.server.own_metrics import OWN_METRICS
 from octavo.server.process import ProcessFigures
+from octavo.server.telemetry import Telemetry
 from octavo.server.traffic import Traffic
 from octavo.server.vllm_metrics import VLLM_METRICS
 from tests.engine.tiny import prompt
 from tests.server.conftest import Served
-from tests.server.fake_engine import HANG, IDLE
+from tests.server.fake_engine import HANG, IDLE, FakeInfo
 from tests.server.live import MODEL, serving, talker
 
 METRICS = (*VLLM_METRICS, *OWN_METRICS)
@@ -334,6 +337,9 @@ def test_a_refusal_counts_as_an_answer_and_as_no_request(house: httpx.Client) ->
     refused = {"route": COMPLETIONS, "method": "POST", "status": "400"}
     assert value(after, "octavo:http_requests_total", **refused) >= 1
     assert value(after, "octavo:http_requests_total", route="other", status="404") >= 1
+    assert house.request("CANARY", "/health").status_code == 405
+    assert house.request("CANARY", "/CANARY").status_code == 404
+    assert value(scrape(house), "octavo:http_requests_total", method="other", status="405") == 1
     assert "CANARY" not in house.get("/metrics").text
 
 
@@ -379,6 +385,29 @@ def test_a_page_is_written_at_most_once_in_50_ms() -> None:
     clock.now += 0.002
     page.text()
     assert len(reads) == 2
+
+
+class Bystander:
+    """An engine that can only be looked at, and counts how often."""
+
+    info = FakeInfo()
+
+    def __init__(self) -> None:
+        self.looked = 0
+
+    def stats(self) -> EngineStats:
+        self.looked += 1
+        return IDLE
+
+
+def test_a_scrape_only_takes_the_snapshot_and_that_once_in_50_ms() -> None:
+    """Anything else that it asked of the engine would be an AttributeError."""
+    engine = Bystander()
+    telemetry = Telemetry(cast(ServedEngine, engine))
+    started = time.monotonic()
+    pages = [asyncio.run(telemetry.metrics()).body for _ in range(100)]
+    assert engine.looked <= 1 + (time.monotonic() - started) / 0.05
+    assert len(set(pages)) <= engine.looked
 
 
 def test_labels_are_escaped() -> None:

@@ -29,17 +29,21 @@ class Spread(NamedTuple):
 class Histogram:
     """`bounds` rise. An addition costs one bisection and allocates nothing."""
 
-    __slots__ = ("_bounds", "_counts", "_total")
+    __slots__ = ("_bounds", "_counts", "_spread", "_total")
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         assert all(low < high for low, high in pairwise(bounds))
         self._bounds = bounds
         self._counts = [0] * (len(bounds) + 1)
         self._total = 0.0
+        self._spread: Spread | None = None  # the last copy, while it is true
 
-    def add(self, value: float, times: int = 1) -> None:
-        self._counts[bisect_left(self._bounds, value)] += times
-        self._total += value * times
+    def add(self, value: float) -> None:
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._total += value
+        self._spread = None
 
     def spread(self) -> Spread:
-        return Spread(self._bounds, tuple(self._counts), self._total)
+        if self._spread is None:
+            self._spread = Spread(self._bounds, tuple(self._counts), self._total)
+        return self._spread

@@ -438,6 +438,9 @@ def test_buckets_are_cumulative_and_bounds_inclusive() -> None:
     spread = histogram.spread()
     assert spread.cumulative() == [2, 4, 5]
     assert (spread.n, spread.total) == (5, 14.0)
+    assert histogram.spread() is spread
+    histogram.add(3.0)
+    assert (histogram.spread().n, spread.n) == (6, 5)
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ from octavo.server.openai_shapes import ChatShape, CompletionShape, Shape
 from octavo.server.openai_wire import ChatRequest, CompletionRequest
 from octavo.server.sse import EventStream, event
 from octavo.server.streams import Streams
+from octavo.server.telemetry import Telemetry
 
 MAX_LABEL_CHARS = 128
 Translate = Callable[..., Job]
@@ -39,12 +40,15 @@ def create_app(
     *,
     limits: ServerLimits | None = None,
     hosts: frozenset[str] | None = None,
+    telemetry: Telemetry | None = None,
 ) -> FastAPI:
     """The ASGI application over a running engine, which it closes at shutdown.
 
     `hosts` are the host names it answers to; None is any (right only beyond loopback).
+    `telemetry` is closed with it; without one there is no ledger.
     """
     limits = limits or ServerLimits()
+    seen = telemetry or Telemetry(engine)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -55,6 +59,7 @@ def create_app(
             pass  # a second stop signal: the same end, only sooner
         finally:
             await engine.close()
+            await seen.close()
 
     app = FastAPI(
         title="Octavo",
@@ -67,8 +72,9 @@ def create_app(
     )
     app.add_exception_handler(HTTPException, refuse_route)
     app.add_middleware(Guard, limits=limits, hosts=hosts)
-    app.add_middleware(Envelope)  # added last, so outermost
+    app.add_middleware(Envelope, observer=seen)  # added last, so outermost
     Routes(engine, limits).add_to(app)
+    seen.add_to(app)
     return app
 
 

@@ -1,10 +1,9 @@
-"""Around every request: its id, the answer to any exception, one log line. Logs no content."""
+"""Around every request: its id, its record, the answer to any exception. Knows no content."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import secrets
 import time
 
@@ -12,8 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from octavo.core.errors import EngineClosed
 from octavo.server.errors import GOODBYE_SECONDS, SHUTTING_DOWN, ClientGone, Fault, fault_of
-
-log = logging.getLogger("octavo.server")
+from octavo.server.record import Observer, Record, current
 
 CLIENT_GONE = 499  # nginx's number for a client that closed the connection
 
@@ -21,8 +19,9 @@ CLIENT_GONE = 499  # nginx's number for a client that closed the connection
 class Envelope:
     """The outermost layer of ours: whatever goes wrong inside still gets an answer of one shape."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, *, observer: Observer) -> None:
         self._app = app
+        self._observer = observer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -30,6 +29,8 @@ class Envelope:
             return
         request_id = f"req_{secrets.token_hex(12)}"
         scope.setdefault("state", {})["request_id"] = request_id
+        record = Record(request_id, scope, self._observer)
+        token = current.set(record)
         exchange = Exchange(send, request_id)
         started_seconds = time.perf_counter()
         try:
@@ -44,11 +45,8 @@ class Envelope:
         except Exception as error:
             await exchange.fail(fault_of(error))
         finally:
-            # Percent-encoded, so that a path cannot forge a line of the log.
-            path = scope.get("raw_path", b"").decode("ascii", "replace")[:200]
-            spent = time.perf_counter() - started_seconds
-            status = exchange.status or CLIENT_GONE
-            log.info("%s %s %s %d %.3f s", request_id, scope["method"], path, status, spent)
+            current.reset(token)
+            record.over(exchange.status or CLIENT_GONE, time.perf_counter() - started_seconds)
 
 
 class Exchange:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import secrets
 import time
 from collections.abc import AsyncGenerator
@@ -12,11 +11,10 @@ from typing import Any
 from octavo.engine.types import Chunk, Usage
 from octavo.server.openai import Job
 from octavo.server.openai_shapes import Shape, Tally
-from octavo.server.sse import event
+from octavo.server.sse import encoded, event
 from octavo.server.streams import Part
 
 DONE = event(b"[DONE]")
-ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 class Reply:
@@ -93,8 +91,3 @@ def usage_object(usages: list[Usage]) -> dict[str, Any]:
         "total_tokens": prompt + completion,
         "prompt_tokens_details": {"cached_tokens": sum(usage.cached_tokens for usage in usages)},
     }
-
-
-def encoded(value: object) -> bytes:
-    """Compact JSON in UTF-8."""
-    return ENCODER.encode(value).encode("utf-8", "replace")

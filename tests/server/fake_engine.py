@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 
 from octavo.core.errors import RequestError
+from octavo.core.receipt import Receipt
+from octavo.engine.breakpoints import Keep
 from octavo.engine.generation_defaults import GenerationDefaults
 from octavo.engine.types import Chunk, GenerateRequest, TokenLogprob, Usage
 
@@ -76,6 +78,8 @@ def scored(request: GenerateRequest, chunk: Chunk) -> Chunk:
 class FakeStream:
     def __init__(self, steps: Sequence[Step], number: int, engine: FakeEngine) -> None:
         self.prompt_token_ids = [1, 2, 3]
+        self.keeps = engine.keeps
+        self.receipt = engine.receipt
         self.finished = False
         self._steps = steps
         self._number = number
@@ -114,6 +118,8 @@ class FakeEngine:
         self.requests: list[GenerateRequest] = []
         self.cancelled: set[int] = set()
         self.sent = 0
+        self.keeps: tuple[Keep, ...] = ()
+        self.receipt = Receipt(read=1, written_implicit=1, unkept=1)
         self.not_ready: str | None = None
         self.is_alive = True
 
@@ -124,6 +130,12 @@ class FakeEngine:
             raise RequestError("token out of the vocabulary", param="prompt_token_ids")
         self.requests.append(request)
         return FakeStream(self.script(request), len(self.requests) - 1, self)
+
+    async def tokenize(self, request: GenerateRequest) -> list[int]:
+        if self.refusal is not None:
+            raise self.refusal
+        self.requests.append(request)
+        return [1, 2, 3]
 
     def token_bytes(self, token_id: int) -> bytes:
         return bytes([token_id])

@@ -7,19 +7,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from octavo.engine.tool_turns import MAX_CALL_ID_CHARS
 from octavo.engine.tools import MAX_NAME_CHARS
-from octavo.server.wire_fields import EmptyList, Off, encodable, neutral
+from octavo.server.wire_fields import EmptyList, Off, Text, neutral
 
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 MAX_BLOCKS = 10_000
 MEDIA = frozenset({"image", "document", "search_result", "container_upload"})
 TTL_SECONDS = {"5m": 300, "1h": 3600}
-
-Text = Annotated[str, AfterValidator(encodable)]
 
 
 class CacheControl(BaseModel):

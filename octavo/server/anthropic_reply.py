@@ -7,17 +7,16 @@ import secrets
 from collections.abc import AsyncGenerator
 from typing import Any
 
-from octavo.engine.tool_parser import ToolCallParser
-from octavo.engine.tools import ToolCall
 from octavo.engine.types import Chunk
 from octavo.server.anthropic import MessageJob
 from octavo.server.anthropic_content import BlockEvents, Piece, blocks, named
 from octavo.server.anthropic_usage import usage_object
+from octavo.server.calling import with_calls
 from octavo.server.sse import encoded
-from octavo.server.streams import Streams
+from octavo.server.streams import Part, Streams
 
 PING = named("ping")
-STOP_REASONS = {"stop": "end_turn", "length": "max_tokens"}
+STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 
 
 class MessageReply:
@@ -28,25 +27,22 @@ class MessageReply:
         self._streams = streams
         self._id = f"msg_{secrets.token_hex(12)}"
         self._n_output = 0
-        self._called = False
-        names = [] if job.request.tool_choice == "none" else job.request.tools
-        self._parser = ToolCallParser([tool.name for tool in names]) if names else None
 
     async def whole(self) -> bytes:
         """The answer's JSON."""
         pieces: list[Piece] = []
         end: dict[str, Any] = {}
-        async with contextlib.aclosing(self._streams.parts()) as parts:
+        async with contextlib.aclosing(self._parts()) as parts:
             async for part in parts:
                 pieces += self._read(part.chunk)
                 if part.chunk.finish_reason is not None:
-                    end = self._end(part.chunk)
+                    end = ending(part.chunk)
         return encoded(self._message(blocks(pieces)) | end | {"usage": self._usage()})
 
     async def events(self) -> AsyncGenerator[bytes, None]:
         """The answer's events. The first one waits for a token: only then the usage is known."""
         written, begun = BlockEvents(), False
-        async with contextlib.aclosing(self._streams.parts()) as parts:
+        async with contextlib.aclosing(self._parts()) as parts:
             async for part in parts:
                 pieces = self._read(part.chunk)
                 if not begun:
@@ -59,29 +55,17 @@ class MessageReply:
                 if part.chunk.finish_reason is not None:
                     for data in written.end():
                         yield data
-                    yield named("message_delta", delta=self._end(part.chunk), usage=self._usage())
+                    delta = ending(part.chunk)
+                    yield named("message_delta", delta=delta, usage=self._usage())
         yield named("message_stop")
+
+    def _parts(self) -> AsyncGenerator[Part, None]:
+        return with_calls(self._streams.parts(), self._job.request)
 
     def _read(self, chunk: Chunk) -> list[Piece]:
         """What the chunk adds to the content."""
         self._n_output += len(chunk.token_ids)
-        if self._parser is None:
-            return [chunk.text] if chunk.text else []
-        pieces = self._parser.feed(chunk.text)
-        if chunk.finish_reason is not None:
-            pieces += self._parser.finish()
-        self._called = self._called or any(isinstance(piece, ToolCall) for piece in pieces)
-        return pieces
-
-    def _end(self, chunk: Chunk) -> dict[str, Any]:
-        """Why it ended. Calls are the reason if nothing cut the answer off."""
-        sequence = chunk.stop_reason if isinstance(chunk.stop_reason, str) else None
-        reason = STOP_REASONS.get(chunk.finish_reason or "", "end_turn")
-        if sequence is not None:
-            reason = "stop_sequence"
-        elif reason == "end_turn" and self._called:
-            reason = "tool_use"
-        return {"stop_reason": reason, "stop_sequence": sequence}
+        return [chunk.text, *chunk.tool_calls] if chunk.text else [*chunk.tool_calls]
 
     def _message(self, content: list[dict[str, Any]]) -> dict[str, Any]:
         return {
@@ -102,3 +86,13 @@ class MessageReply:
             prompt_tokens=len(stream.prompt_token_ids),
             output_tokens=self._n_output,
         )
+
+
+def ending(chunk: Chunk) -> dict[str, Any]:
+    """Why the answer ended, and the caller's sequence if that was it."""
+    sequence = chunk.stop_reason if isinstance(chunk.stop_reason, str) else None
+    reason = STOP_REASONS.get(chunk.finish_reason or "", "end_turn")
+    return {
+        "stop_reason": reason if sequence is None else "stop_sequence",
+        "stop_sequence": sequence,
+    }

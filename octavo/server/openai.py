@@ -15,6 +15,7 @@ from octavo.server.intake import check_model, renamed, validated
 from octavo.server.limits import ServerLimits
 from octavo.server.openai_wire import (
     COMPLETION_TOKENS,
+    ChatMessage,
     ChatRequest,
     CompletionRequest,
     Generation,
@@ -65,7 +66,9 @@ def chat_job(raw: bytes, *, served: ServedModel, limits: ServerLimits, label: st
     limit = wire.max_tokens if completion is None else completion
     params = sampling(wire, served.defaults, max_tokens=limit, logprobs=logprobs)
     request = GenerateRequest(
-        messages=[turn(one.role, one.content) for one in wire.messages],
+        messages=[turn(one) for one in wire.messages],
+        tools=[tool.neutral() for tool in wire.tools or ()],
+        tool_choice=wire.tool_choice or "auto",
         params=params,
         priority=wire.priority or 0,
         salt=wire.cache_salt or "",
@@ -103,9 +106,15 @@ def completion_job(raw: bytes, *, served: ServedModel, limits: ServerLimits, lab
     return job(wire, requests, wire.logprobs, COMPLETION_NAMES)
 
 
-def turn(role: str, content: str | list[dict[str, str]]) -> dict[str, Any]:
+def turn(message: ChatMessage) -> dict[str, Any]:
     """One chat message. Templates know no `developer`; it is the newer name of `system`."""
-    return {"role": "system" if role == "developer" else role, "content": content}
+    role = "system" if message.role == "developer" else message.role
+    found: dict[str, Any] = {"role": role, "content": message.content}
+    if message.tool_calls:
+        found["tool_calls"] = [call.model_dump() for call in message.tool_calls]
+    if message.tool_call_id is not None:
+        found["tool_call_id"] = message.tool_call_id
+    return found
 
 
 def sampling(

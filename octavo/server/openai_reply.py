@@ -62,7 +62,7 @@ class Reply:
                 opened.add(index)
                 if opening is not None:
                     yield self._event([opening])
-                if chunk.text or chunk.logprobs or chunk.finish_reason:
+                if chunk.text or chunk.tool_calls or chunk.logprobs or chunk.finish_reason:
                     yield self._event([self._shape.delta(index, chunk)])
         if self._job.include_usage:
             yield self._event([], usage=usage_object(self._usages))
@@ -82,12 +82,15 @@ class Reply:
 
 
 def usage_object(usages: list[Usage]) -> dict[str, Any]:
-    """Tokens of all prompts together; `cached_tokens` is the cache read."""
+    """Tokens of all prompts together; read, written and neither are the prompt's three parts."""
     prompt = sum(usage.prompt_tokens for usage in usages)
     completion = sum(usage.completion_tokens for usage in usages)
     return {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
-        "prompt_tokens_details": {"cached_tokens": sum(usage.cached_tokens for usage in usages)},
+        "prompt_tokens_details": {
+            "cached_tokens": sum(usage.cached_tokens for usage in usages),
+            "cache_write_tokens": sum(usage.cache_write_tokens for usage in usages),
+        },
     }

@@ -7,14 +7,16 @@ a mark at each place. Knows no wire format and no cache.
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 from octavo.core.errors import RequestError
 from octavo.engine.tools import Tool
 
-MAX_BREAKPOINTS = 4  # each costs tokenising what comes before it
+MAX_BREAKPOINTS = 4  # each may cost tokenising what comes before it
 MAX_TTL_SECONDS = 24 * 3600
 Messages = Sequence[Mapping[str, Any]]
 
@@ -117,22 +119,14 @@ def _member(mark: str) -> str:
     return f'"{mark}": ""'
 
 
-def keeps(
-    breakpoints: Sequence[Breakpoint],
-    marks: Sequence[str],
-    *,
-    text: str,
-    marked_text: str,
-    tokens: Sequence[int],
-    encode: Callable[[str], Sequence[int]],
-) -> tuple[Keep, ...]:
-    """The breakpoints as token positions, in order of position.
+def places(
+    breakpoints: Sequence[Breakpoint], marks: Sequence[str], *, text: str, marked_text: str
+) -> list[tuple[int, Breakpoint]]:
+    """Where in `text` the breakpoints are: characters before each. `marked_text` has the marks.
 
-    `text` became `tokens`; `marked_text` is the same with marks. A token that reaches beyond the
-    place is not counted, so the position is what any prompt with the same beginning shares. A place
-    that the template does not show keeps nothing.
+    One that the template does not show is left out.
     """
-    found: list[Keep] = []
+    found: list[tuple[int, Breakpoint]] = []
     for each, mark in zip(breakpoints, marks, strict=True):
         before, shown, _ = marked_text.rpartition(mark)
         if not shown:
@@ -140,9 +134,28 @@ def keeps(
         for other in marks:
             before = before.replace(_member(other), "").replace(other, "")
         # A mark may keep the template from trimming: what is not in the real text does not count.
-        prefix = text[: _shared(before, text)]
-        found.append(Keep(_shared(encode(prefix), tokens), each.ttl_seconds))
-    return tuple(sorted(found, key=lambda keep: (keep.end, keep.ttl_seconds)))
+        found.append((_shared(before, text), each))
+    return found
+
+
+def n_tokens_before(
+    beginnings: Sequence[str],
+    text: str,
+    tokens: Sequence[int],
+    *,
+    n_bytes: Callable[[str], int],
+    token_bytes: Callable[[int], bytes],
+    encode: Callable[[str], Sequence[int]],
+) -> list[int]:
+    """How many of `tokens`, which `encode` made of `text`, lie wholly in each of `beginnings`.
+
+    Read off the tokens' lengths where these add up to the text's `n_bytes`. Where they do not,
+    because the tokenizer changes what it reads, it is what the beginning shares if encoded alone.
+    """
+    ends = list(accumulate(len(token_bytes(token)) for token in tokens))
+    if ends and ends[-1] == n_bytes(text):
+        return [bisect_right(ends, n_bytes(each)) for each in beginnings]
+    return [_shared(encode(each), tokens) for each in beginnings]
 
 
 def _shared(left: Sequence[Any], right: Sequence[Any]) -> int:

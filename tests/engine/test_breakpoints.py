@@ -73,6 +73,18 @@ def test_what_is_kept_is_what_a_longer_prompt_shares(
     assert chat.encode(other)[: keep.end] == tokens[: keep.end]
 
 
+@pytest.mark.parametrize("kind", ["byte_level", "sentencepiece", "metaspace"])
+def test_any_tokenizer(folders: dict[str, Path], kind: str) -> None:
+    """One that puts a space in front spells more than the text: its beginnings are encoded."""
+    tokenizer = from_folder(folders[kind])
+    template = "{% for m in messages %}{{ m.content }}\n{% endfor %}"
+    chat = ChatFormat(tokenizer, template=template)
+    messages = [{"role": "user", "content": text} for text in ("hello", "the quick </s> fox", "a")]
+    tokens, keeps = located(chat, messages, (0, 0), (1, 0))
+    texts = [tokenizer.decode(tokens[: keep.end], skip_special=False) for keep in keeps]
+    assert [text.strip() for text in texts] == ["hello", "hello\nthe quick </s> fox"]
+
+
 def test_trimmed_and_unshown_text(tokenizer: LibraryTokenizer) -> None:
     chat = ChatFormat(tokenizer, template=TEMPLATES["trimmed"])
     messages = [{"role": "user", "content": "hello world  \n"}]

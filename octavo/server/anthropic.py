@@ -28,7 +28,12 @@ class MessageJob:
     stream: bool
 
     def renamed(self, error: OctavoError) -> OctavoError:
-        """`error` with its field named as the caller sent it."""
+        """`error` with its field named as the caller sent it.
+
+        The engine counts its own messages, of which the system prompt is one and each result.
+        """
+        if error.param is not None and error.param.startswith("messages."):
+            error.param = "messages"
         return renamed(error, NAMES)
 
 
@@ -74,6 +79,7 @@ def checked_tools(wire: CountRequest) -> tuple[Tool, ...]:
     except RequestError as error:
         if error.param is not None:
             error.param = error.param.replace(".parameters", ".input_schema")
+            error.message = error.message.replace(".parameters", ".input_schema", 1)
         raise
     return found
 

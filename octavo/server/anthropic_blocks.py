@@ -11,7 +11,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from octavo.engine.tool_turns import MAX_CALL_ID_CHARS
-from octavo.engine.tools import MAX_NAME_CHARS
 from octavo.server.wire_fields import EmptyList, Off, Text, neutral
 
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
@@ -84,7 +83,7 @@ class ToolUseBlock(BaseModel):
 
     type: Literal["tool_use"]
     id: Annotated[str, Field(min_length=1, max_length=MAX_CALL_ID_CHARS)]
-    name: Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
+    name: str
     input: dict[str, Any]
     cache_control: CacheControl | None = None
     caller: Annotated[Any, neutral({"type": "direct"})] = None

@@ -11,7 +11,7 @@ from typing import Any
 
 from octavo.core.errors import RequestError, Unsupported
 from octavo.engine.breakpoints import Breakpoint
-from octavo.engine.tools import Tool
+from octavo.engine.tools import Tool, arguments_object, check_name
 from octavo.server.anthropic_blocks import Block, ToolResultBlock, ToolUseBlock
 from octavo.server.anthropic_keep import KeepMarks, Place
 from octavo.server.anthropic_wire import CountRequest
@@ -58,7 +58,8 @@ class Conversation:
             raise RequestError("two calls have the same id", param=f"{where}.id")
         self._open[block.id] = where
         arguments = json.dumps(block.input, ensure_ascii=False)
-        function = {"name": block.name, "arguments": arguments}
+        arguments_object(arguments, f"{where}.input")
+        function = {"name": check_name(block.name, f"{where}.name"), "arguments": arguments}
         calls = self._turn("assistant").setdefault("tool_calls", [])
         calls.append({"id": block.id, "type": "function", "function": function})
         self.marks.add(block.cache_control, self._last("tool_calls"), f"{where}.cache_control")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import anthropic
+import httpx
 import pytest
 
 from octavo.core.receipt import Receipt
@@ -16,7 +17,7 @@ from octavo.engine.tools import Tool
 from octavo.engine.types import Chunk, GenerateRequest
 from octavo.server import sse
 from tests.server.conftest import Served
-from tests.server.fake_engine import MODEL, Step, usage
+from tests.server.fake_engine import HANG, MODEL, Step, usage
 
 HI: list[Any] = [{"role": "user", "content": "hi"}]
 ASK: dict[str, Any] = {"model": MODEL, "max_tokens": 9, "messages": HI}
@@ -242,3 +243,19 @@ def test_count_tokens_renders_the_same(served: Served, claude: anthropic.Anthrop
     claude.messages.create(**body, max_tokens=5)
     counted, asked = served.engine.requests
     assert (counted.messages, counted.tools) == (asked.messages, asked.tools)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_leaves_ends_its_request(
+    served: Served, eventually: Callable[[Callable[[], bool]], None], stream: bool
+) -> None:
+    served.engine.script = lambda request: [Chunk(0, "a", (1,)), HANG]
+    with (
+        pytest.raises(httpx.ReadTimeout),
+        served.http.stream(
+            "POST", "/v1/messages", json={**ASK, "stream": stream}, timeout=0.3
+        ) as answer,
+    ):
+        for _ in answer.iter_raw():
+            pass
+    eventually(lambda: served.engine.cancelled == {0})

@@ -85,6 +85,8 @@ ROWS: list[tuple[dict[str, Any], str]] = [
     ({"messages": [USER, said(USE, {**USE, "id": "t2"}), asked(RESULT)]}, "messages.1.content.1: "),
     ({"messages": [USER, said({**USE, "input": "x"}), asked(RESULT)]},
      "messages.1.content.0.tool_use.input: "),
+    ({"messages": [USER, said({**USE, "name": "a b"}), asked(RESULT)]},
+     "messages.1.content.0.name: "),
     ({"messages": [USER, said(USE), asked({**RESULT, "content": [{"type": "image"}]})]},
      "messages.2.content.0.tool_result.content.0: "),
     ({"system": [{"type": "image"}]}, "system.0: "),

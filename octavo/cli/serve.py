@@ -33,8 +33,16 @@ def serve(
     ),
     host: Annotated[str, typer.Option(help="address to listen on")] = HOST,
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free port")] = PORT,
+    keep_agent_headers: Annotated[
+        bool,
+        typer.Option(
+            "--keep-agent-headers",
+            help="do not drop the line that coding agents put first in each system prompt of "
+            "/v1/messages; new in every request, it keeps them from reading the cache",
+        ),
+    ] = False,
 ) -> None:
-    """Serve a model over the OpenAI API."""
+    """Serve a model over the OpenAI and Anthropic APIs."""
     config = EngineConfig.of(model, **options)
     prices = telemetry.check()
     from octavo.server import listen
@@ -48,7 +56,13 @@ def serve(
 
         hosts = listen.own_hosts(host)
         seen = telemetry.over(engine, prices)
-        app = create_app(engine, limits=limits, hosts=hosts, telemetry=seen)
+        app = create_app(
+            engine,
+            limits=limits,
+            hosts=hosts,
+            telemetry=seen,
+            keep_agent_headers=keep_agent_headers,
+        )
         url = address(host, listener.getsockname()[1])
         if hosts is None:
             print(OPEN_WARNING, file=sys.stderr)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 from octavo.compute.progress import Progress
 from octavo.core.config import EngineConfig
@@ -23,6 +24,8 @@ from octavo.engine.stream import Stream, Watch
 from octavo.engine.types import Chunk, GenerateRequest
 
 log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 
 JOIN_SECONDS = 30.0
 PREPARING_THREADS = 4
@@ -105,6 +108,22 @@ class AsyncEngine:
     def now(self) -> float:
         """The clock of receipts, in seconds."""
         return self._engine.now()
+
+    async def tokenize(self, request: GenerateRequest) -> list[int]:
+        """The request's prompt as token ids, made off the loop. It takes a place meanwhile.
+
+        Raises RequestError, Overloaded or EngineClosed.
+        """
+        return await self._off_loop(lambda: self._engine.tokenize(request))
+
+    async def _off_loop(self, work: Callable[[], Result]) -> Result:
+        """`work` on a preparing thread, whose queue is bounded by the places it takes."""
+        with self._wake:
+            self._check_open()
+            places = self._engine.reserve(None)
+            future = self._preparing.submit(work)
+        future.add_done_callback(lambda _: self._engine.release(places))
+        return await asyncio.wrap_future(future)
 
     def stats(self) -> EngineStats:
         return self._engine.stats()

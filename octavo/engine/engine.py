@@ -95,6 +95,10 @@ class Engine:
             )
         return prepared
 
+    def tokenize(self, request: GenerateRequest) -> list[int]:
+        """The prompt's token ids as `prepare` makes them, of any length. From any thread."""
+        return self._preparer.tokens(request)
+
     def places(self, params: SamplingParams | None) -> int:
         """How many places a request needs: one for each choice, in a search one for each beam.
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from octavo.core.receipt import Receipt
 from octavo.core.sampling import SamplingParams
+from octavo.engine.breakpoints import Breakpoint
 from octavo.engine.tools import Tool, ToolCall
 
 
@@ -19,6 +20,7 @@ class GenerateRequest:
     `tools` go with messages: what the model may call. With `tool_choice` "none" it is not told of
     them; calls and results among the messages are rendered either way.
     `params` are taken as they are; None means what the model's files recommend.
+    `breakpoints`: places of messages or tools up to which the caller wants the prompt kept.
     `priority`: lower runs first. `salt` separates cache namespaces. `id` is the caller's own label.
     """
 
@@ -27,6 +29,7 @@ class GenerateRequest:
     messages: Sequence[dict[str, Any]] | None = None
     tools: Sequence[Tool] = ()
     tool_choice: Literal["auto", "none"] = "auto"
+    breakpoints: Sequence[Breakpoint] = ()
     params: SamplingParams | None = None
     priority: int = 0
     salt: str = ""

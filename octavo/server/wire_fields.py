@@ -182,6 +182,7 @@ def shaped(check: Callable[[object], object], accepts: Any) -> PlainValidator:
     return PlainValidator(check, json_schema_input_type=accepts)
 
 
+Text = Annotated[str, AfterValidator(encodable)]
 Prompts = Annotated[list[Prompt], shaped(prompts, str | list[str] | list[int] | list[list[int]])]
 Content = Annotated[str | list[dict[str, str]], shaped(content, str | list[dict[str, str]])]
 StopText = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARACTERS)]

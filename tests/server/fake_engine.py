@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from octavo.core import Full, Group, KVCache, KVSpec, Scheduler
 from octavo.core.errors import RequestError
 from octavo.core.histogram import Histogram
+from octavo.core.receipt import Receipt
+from octavo.engine.breakpoints import Keep
 from octavo.engine.generation_defaults import GenerationDefaults
 from octavo.engine.stats import EngineStats
 from octavo.engine.stream import Watch
@@ -94,6 +96,8 @@ class FakeStream:
         watch: Watch | None = None,
     ) -> None:
         self.prompt_token_ids = [1, 2, 3]
+        self.keeps = engine.keeps
+        self.receipt = engine.receipt
         self.finished = False
         self._steps = steps
         self._number = number
@@ -135,6 +139,8 @@ class FakeEngine:
         self.requests: list[GenerateRequest] = []
         self.cancelled: set[int] = set()
         self.sent = 0
+        self.keeps: tuple[Keep, ...] = ()
+        self.receipt = Receipt(read=1, written_implicit=1, unkept=1)
         self.not_ready: str | None = None
         self.is_alive = True
 
@@ -145,6 +151,12 @@ class FakeEngine:
             raise RequestError("token out of the vocabulary", param="prompt_token_ids")
         self.requests.append(request)
         return FakeStream(self.script(request), len(self.requests) - 1, self, watch)
+
+    async def tokenize(self, request: GenerateRequest) -> list[int]:
+        if self.refusal is not None:
+            raise self.refusal
+        self.requests.append(request)
+        return [1, 2, 3]
 
     def token_bytes(self, token_id: int) -> bytes:
         return bytes([token_id])

@@ -7,10 +7,12 @@ spellings become special tokens. Knows no HTTP and no model.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from octavo.core.errors import RequestError, Unsupported
+from octavo.engine.chat_options import ChatOptions
 from octavo.engine.template_sandbox import ChatTemplate
 from octavo.engine.tokenizer import Tokenizer
 
@@ -21,6 +23,7 @@ MAX_PARTS = 10_000
 _TEXT_FIELDS = ("name", "reasoning_content", "tool_call_id")
 # The last plane of private-use characters: no text needs it, and no normaliser changes it.
 _STAND_INS = range(0x100000, 0x10FFFE)
+NO_STAND_IN = "the messages use every private-use character there is; remove some"
 
 
 class ChatFormat:
@@ -33,24 +36,25 @@ class ChatFormat:
         self._template = ChatTemplate(source) if source is not None else None
 
     def encode(
-        self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = True
+        self, messages: Sequence[Mapping[str, Any]], *, options: ChatOptions | None = None
     ) -> list[int]:
         """Token ids of the rendered conversation.
 
-        Raises RequestError naming the message that is wrong, or with the code `template_error`.
+        Raises RequestError naming the message or option that is wrong, or with the code
+        `template_error`.
         """
-        text, literal = self._render(messages, add_generation_prompt)
+        text, literal = self._render(messages, options or ChatOptions())
         return self._tokenizer.encode_rendered(text, literal=literal)
 
     def render(
-        self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = True
+        self, messages: Sequence[Mapping[str, Any]], *, options: ChatOptions | None = None
     ) -> str:
         """The rendered text as a person reads it; special tokens in it cannot be told from text."""
-        text, literal = self._render(messages, add_generation_prompt)
+        text, literal = self._render(messages, options or ChatOptions())
         return text.translate({ord(mark): spelling for mark, spelling in literal.items()})
 
     def _render(
-        self, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool
+        self, messages: Sequence[Mapping[str, Any]], options: ChatOptions
     ) -> tuple[str, dict[str, str]]:
         if self._template is None:
             raise RequestError(
@@ -59,16 +63,44 @@ class ChatFormat:
                 param="messages",
                 code="no_chat_template",
             )
+        options.check()
         plain = check_messages(messages)
         guarded, literal = self._guard(plain)
         variables: dict[str, Any] = dict(self._tokenizer.named_specials)
+        variables.update(self._told(options))
         variables.update(
             messages=guarded,
             tools=None,
             documents=None,
-            add_generation_prompt=add_generation_prompt,
+            add_generation_prompt=options.opens_answer,
         )
-        return self._template.render(variables), literal
+        if not options.continue_final_message:
+            return self._template.render(variables), literal
+        mark = self._free_mark(guarded, taken=literal)
+        variables["messages"] = [*guarded[:-1], with_mark(guarded[-1], mark)]
+        return up_to_mark(self._template.render(variables), mark), literal
+
+    def _told(self, options: ChatOptions) -> Mapping[str, Any]:
+        """The caller's variables. One that the template does not read may only switch it off."""
+        assert self._template is not None
+        for name, value in options.template_kwargs.items():
+            read = re.search(rf"\b{name}\b", self._template.source) is not None
+            if not read and value is not False:
+                raise Unsupported(
+                    f"this model's chat template does not read {name}; leave it out of "
+                    "chat_template_kwargs",
+                    param="chat_template_kwargs",
+                )
+        return options.template_kwargs
+
+    def _free_mark(self, messages: Sequence[Mapping[str, str]], *, taken: Collection[str]) -> str:
+        """A stand-in character that neither the messages nor the template have."""
+        assert self._template is not None
+        used = set(self._template.source).union(taken, *(t for m in messages for t in m.values()))
+        for point in reversed(_STAND_INS):
+            if chr(point) not in used:
+                return chr(point)
+        raise RequestError(NO_STAND_IN, param="messages")
 
     def _guard(self, messages: list[dict[str, str]]) -> tuple[list[dict[str, str]], dict[str, str]]:
         """Messages with a stand-in for every special token they spell; stand-in → spelling."""
@@ -90,15 +122,36 @@ class ChatFormat:
         free = (chr(point) for point in _STAND_INS if chr(point) not in used)
         marks = dict(zip(spelled, free, strict=False))
         if len(marks) < len(spelled):
-            raise RequestError(
-                "the messages use every private-use character there is; remove some",
-                param="messages",
-            )
+            raise RequestError(NO_STAND_IN, param="messages")
         guarded = [
             {key: pattern.sub(lambda found: marks[found[0]], text) for key, text in message.items()}
             for message in messages
         ]
         return guarded, {mark: spelling for spelling, mark in marks.items()}
+
+
+def with_mark(message: Mapping[str, str], mark: str) -> dict[str, str]:
+    """The message with `mark` where its text ends. Raises RequestError if it has more than text."""
+    beside = set(message) - {"role", "content", *_TEXT_FIELDS}
+    if beside or not message["content"]:
+        raise RequestError(
+            "continue_final_message needs a final message of text alone, and some of it",
+            param="messages",
+        )
+    return {**message, "content": message["content"] + mark}
+
+
+def up_to_mark(rendered: str, mark: str) -> str:
+    """What the template wrote before `mark`. Raises RequestError `template_error` without one."""
+    before, found, after = rendered.partition(mark)
+    if not found or mark in after:
+        raise RequestError(
+            "this model's chat template does not write the final message exactly once, so it "
+            "cannot be continued",
+            param="continue_final_message",
+            code="template_error",
+        )
+    return before
 
 
 def check_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:

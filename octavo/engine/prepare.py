@@ -22,6 +22,7 @@ from octavo.engine.validate import (
     check_order,
     check_prompt_ids,
     check_prompt_text,
+    check_truncation,
     checked_params,
 )
 
@@ -67,7 +68,8 @@ class Preparer:
         params = checked_params(params, vocab_size=self._vocab_size)
         check_beams(params, vocab_size=self._vocab_size)
         check_order(request.priority, request.salt)
-        tokens = self._tokens(request)
+        check_truncation(request.truncate_prompt_tokens, max_model_len=self._max_model_len)
+        tokens = self.tokens(request, keep=self._kept(request, params))
         check_length(len(tokens), max_model_len=self._max_model_len)
         stops = tuple(params.stop)
         if stops and self._tokenizer is None:
@@ -114,23 +116,28 @@ class Preparer:
         found.pop((), None)  # a tokenizer may normalise a word away: it cannot be generated either
         return tuple(found)
 
-    def _tokens(self, request: GenerateRequest) -> list[int]:
+    def _kept(self, request: GenerateRequest, params: SamplingParams) -> int | None:
+        """How many of the prompt's last tokens to keep; None: all of them."""
+        if request.truncate_prompt_tokens != -1:
+            return request.truncate_prompt_tokens
+        room = self._max_model_len - (params.max_tokens or 1)
+        if room < 1:
+            raise RequestError(
+                f"truncate_prompt_tokens -1 leaves room for max_tokens, and {params.max_tokens} "
+                f"leave none for a prompt in a context of {self._max_model_len}; ask for fewer",
+                param="max_tokens",
+            )
+        return room
+
+    def tokens(self, request: GenerateRequest, *, keep: int | None = None) -> list[int]:
+        """The prompt's token ids, `keep` of the last ones. Raises RequestError naming the field."""
         given = (request.prompt, request.prompt_token_ids, request.messages)
         if sum(each is not None for each in given) != 1:
             raise RequestError(
                 "give exactly one of prompt, prompt_token_ids and messages", param="prompt"
             )
         if request.prompt_token_ids is not None:
-            if isinstance(request.prompt_token_ids, str | bytes) or not isinstance(
-                request.prompt_token_ids, Sequence
-            ):
-                raise RequestError(
-                    "prompt_token_ids must be a list of token ids", param="prompt_token_ids"
-                )
-            ids = list(request.prompt_token_ids)
-            if len(ids) < self._max_model_len:  # a longer one is refused for its length
-                check_prompt_ids(ids, vocab_size=self._vocab_size)
-            return ids
+            return self._checked_ids(request.prompt_token_ids, keep)
         if self._tokenizer is None:
             raise Unsupported(
                 "this engine runs without a tokenizer (skip_tokenizer_init): give prompt_token_ids",
@@ -138,7 +145,19 @@ class Preparer:
             )
         if request.prompt is not None:
             check_prompt_text(request.prompt, max_model_len=self._max_model_len)
-            return self._tokenizer.encode(request.prompt)
-        assert request.messages is not None
-        assert self._chat is not None
-        return self._chat.encode(request.messages)
+            ids = self._tokenizer.encode(request.prompt, add_special=request.add_special_tokens)
+        else:
+            assert request.messages is not None
+            assert self._chat is not None
+            ids = self._chat.encode(request.messages, options=request.chat)
+        return ids if keep is None else ids[-keep:]
+
+    def _checked_ids(self, given: Sequence[int], keep: int | None) -> list[int]:
+        if isinstance(given, str | bytes) or not isinstance(given, Sequence):
+            raise RequestError(
+                "prompt_token_ids must be a list of token ids", param="prompt_token_ids"
+            )
+        ids = list(given if keep is None else given[-keep:])
+        if len(ids) < self._max_model_len:  # a longer one is refused for its length
+            check_prompt_ids(ids, vocab_size=self._vocab_size)
+        return ids

@@ -69,3 +69,12 @@ class EngineStats:
             shared_blocks=pool.shared,
             pinned_blocks=cache.pins.blocks,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cleared:
+    """What emptying the cache did. `held_blocks` are in use or pinned: they stay where they are
+    until they are let go, but nobody finds them any more."""
+
+    freed_blocks: int
+    held_blocks: int

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from octavo.core.receipt import Receipt
 from octavo.core.sampling import SamplingParams
+from octavo.engine.chat_options import ChatOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerateRequest:
     """Text or tokens in, with what to do. Exactly one of prompt, prompt_token_ids, messages is set.
 
-    `messages` are chat messages as dicts with role and content, rendered by the model's template.
-    `params` are taken as they are; None means what the model's files recommend.
+    `messages` are chat messages as dicts with role and content, rendered by the model's template
+    as `chat` says. `params` are taken as they are; None means what the model's files recommend.
     `priority`: lower runs first. `salt` separates cache namespaces. `id` is the caller's own label.
+    `add_special_tokens`: put around `prompt` what the tokenizer puts by itself, such as a BOS.
+    `truncate_prompt_tokens`: keep this many of the prompt's last tokens; -1 leaves room for
+    params.max_tokens. `clamp_max_tokens`: False refuses a max_tokens beyond what fits.
     """
 
     prompt: str | None = None
@@ -26,6 +30,10 @@ class GenerateRequest:
     priority: int = 0
     salt: str = ""
     id: str = ""
+    chat: ChatOptions = field(default_factory=ChatOptions)
+    add_special_tokens: bool = True
+    truncate_prompt_tokens: int | None = None
+    clamp_max_tokens: bool = True
 
 
 @dataclass(frozen=True, slots=True)

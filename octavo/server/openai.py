@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from octavo.core.errors import CallerError, ModelNotFound, OctavoError, RequestError
 from octavo.core.sampling import SamplingParams
+from octavo.engine.chat_options import ChatOptions
 from octavo.engine.generation_defaults import GenerationDefaults
 from octavo.engine.types import GenerateRequest
 from octavo.server.body import parse_object
@@ -24,6 +25,15 @@ from octavo.server.openai_wire import (
 from octavo.server.wire_errors import request_error
 
 Wire = TypeVar("Wire", bound=BaseModel)
+
+
+class ChatRendering(Protocol):
+    """The fields of a wire model that say how its messages are rendered."""
+
+    add_generation_prompt: bool | None
+    continue_final_message: bool | None
+    chat_template_kwargs: dict[str, Any] | None
+
 
 # What the engine calls a field, and what each API calls it.
 CHAT_NAMES = {
@@ -52,6 +62,8 @@ class Job:
     top_logprobs: int | None
     prompt_logprobs: int | None
     echo: bool
+    return_token_ids: bool
+    continuous_usage: bool
     names: dict[str, str]
 
     def renamed(self, error: OctavoError) -> OctavoError:
@@ -63,7 +75,6 @@ class Job:
 
 def chat_job(raw: bytes, *, served: ServedModel, limits: ServerLimits, label: str) -> Job:
     """A chat body as one request. Raises RequestError or ModelNotFound."""
-    del limits  # one prompt, and the wire model bounds n
     wire = validated(ChatRequest, parse_object(raw))
     check_model(wire.model, served.model)
     logprobs = (wire.top_logprobs or 0) if wire.logprobs else None
@@ -73,10 +84,13 @@ def chat_job(raw: bytes, *, served: ServedModel, limits: ServerLimits, label: st
     params = sampling(wire, served.defaults, max_tokens=limit, logprobs=logprobs)
     request = GenerateRequest(
         messages=[turn(one.role, one.content) for one in wire.messages],
+        chat=chat_options(wire),
         params=params,
         priority=wire.priority or 0,
         salt=wire.cache_salt or "",
         id=label,
+        truncate_prompt_tokens=wire.truncate_prompt_tokens,
+        clamp_max_tokens=limits.clamp_max_tokens or limit is None,
     )
     return job(wire, (request,), logprobs, {**CHAT_NAMES, "max_tokens": limit_name})
 
@@ -104,6 +118,9 @@ def completion_job(raw: bytes, *, served: ServedModel, limits: ServerLimits, lab
             priority=wire.priority or 0,
             salt=wire.cache_salt or "",
             id=label,
+            add_special_tokens=wire.add_special_tokens is not False,
+            truncate_prompt_tokens=wire.truncate_prompt_tokens,
+            clamp_max_tokens=limits.clamp_max_tokens or wire.max_tokens is None,
         )
         for prompt in wire.prompt
     )
@@ -123,6 +140,17 @@ def check_model(asked: str, served: str) -> None:
     if asked != served:
         message = f"The model {quoted(asked)} does not exist here; this server has {served!r}."
         raise ModelNotFound(message, param="model")
+
+
+def chat_options(wire: ChatRendering) -> ChatOptions:
+    """How the conversation is rendered. Raises RequestError naming the field that is wrong."""
+    options = ChatOptions(
+        add_generation_prompt=wire.add_generation_prompt,
+        continue_final_message=bool(wire.continue_final_message),
+        template_kwargs=wire.chat_template_kwargs or {},
+    )
+    options.check()
+    return options
 
 
 def turn(role: str, content: str | list[dict[str, str]]) -> dict[str, Any]:
@@ -157,6 +185,7 @@ def sampling(
         stop=tuple(wire.stop or ()),
         stop_token_ids=tuple(wire.stop_token_ids or ()),
         include_stop_str_in_output=bool(wire.include_stop_str_in_output),
+        skip_special_tokens=wire.skip_special_tokens is not False,
         ignore_eos=bool(wire.ignore_eos),
         min_tokens=wire.min_tokens or 0,
         logprobs=logprobs,
@@ -192,5 +221,7 @@ def job(
         top_logprobs=top_logprobs,
         prompt_logprobs=wire.prompt_logprobs,
         echo=bool(wire.echo),
+        return_token_ids=bool(wire.return_token_ids),
+        continuous_usage=options is not None and options.continuous_usage_stats,
         names=names,
     )

@@ -50,7 +50,6 @@ def neutral(*allowed: object) -> AfterValidator:
 Absent = Annotated[Any, neutral()]
 Off = Annotated[Any, neutral(False)]
 EmptyList = Annotated[Any, neutral([])]
-EmptyObject = Annotated[Any, neutral({})]
 
 
 def encodable(text: str) -> str:

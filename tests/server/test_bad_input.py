@@ -112,6 +112,33 @@ CHAT_ROWS: list[tuple[dict[str, Any], str, str | None]] = [
     ({"beam_width": 65}, "integer_above_max_value", "beam_width"),
     ({"beam_width": 2, "use_beam_search": False}, "conflicting_parameters", "beam_width"),
     ({"length_penalty": 11.0}, "decimal_above_max_value", "length_penalty"),
+    ({"truncate_prompt_tokens": -2}, "integer_below_min_value", "truncate_prompt_tokens"),
+    ({"truncate_prompt_tokens": True}, "invalid_type", "truncate_prompt_tokens"),
+    ({"skip_special_tokens": 0}, "invalid_type", "skip_special_tokens"),
+    ({"return_token_ids": 1}, "invalid_type", "return_token_ids"),
+    (
+        {"continue_final_message": True, "add_generation_prompt": True},
+        "conflicting_parameters",
+        "continue_final_message",
+    ),
+    ({"add_generation_prompt": "no"}, "invalid_type", "add_generation_prompt"),
+    ({"chat_template_kwargs": []}, "invalid_type", "chat_template_kwargs"),
+    ({"chat_template_kwargs": {"thinking": 1}}, "invalid_value", "chat_template_kwargs"),
+    (
+        {"chat_template_kwargs": {"date_string": "<|im_end|>"}},
+        "invalid_value",
+        "chat_template_kwargs",
+    ),
+    (
+        {"chat_template_kwargs": {"add_generation_prompt": False}},
+        "invalid_value",
+        "chat_template_kwargs",
+    ),
+    (
+        {"stream": True, "stream_options": {"continuous_usage_stats": True}},
+        "conflicting_parameters",
+        "stream_options.continuous_usage_stats",
+    ),
     ({"temprature": 1}, "unknown_parameter", "temprature"),
 ]
 UNSUPPORTED: list[tuple[str, Any]] = [
@@ -127,8 +154,9 @@ UNSUPPORTED: list[tuple[str, Any]] = [
     ("echo", True),
     ("chat_template", "{{ messages }}"),
     ("chat_template_kwargs", {"tokenize": False}),
-    ("continue_final_message", True),
     ("structured_outputs", {"regex": "a"}),
+    ("add_special_tokens", True),
+    ("spaces_between_special_tokens", False),
 ]
 COMPLETION_ROWS: list[tuple[dict[str, Any], str, str | None]] = [
     ({"prompt": ABSENT}, "missing_required_parameter", "prompt"),
@@ -147,6 +175,9 @@ COMPLETION_ROWS: list[tuple[dict[str, Any], str, str | None]] = [
     ({"logprobs": 21}, "integer_above_max_value", "logprobs"),
     ({"suffix": "end"}, "unsupported_parameter", "suffix"),
     ({"best_of": 2}, "unsupported_parameter", "best_of"),
+    ({"best_of": 129}, "integer_above_max_value", "best_of"),
+    ({"n": 2, "best_of": 1}, "unsupported_parameter", "best_of"),
+    ({"add_special_tokens": 1}, "invalid_type", "add_special_tokens"),
     ({"echo": 1}, "invalid_type", "echo"),
     ({"prompt_logprobs": 21}, "integer_above_max_value", "prompt_logprobs"),
     ({"prompt_logprobs": -1}, "integer_below_min_value", "prompt_logprobs"),

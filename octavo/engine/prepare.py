@@ -16,6 +16,7 @@ from octavo.core.sampling import SamplingParams
 from octavo.engine.beam_bounds import beam_rules, check_beams
 from octavo.engine.chat import ChatFormat
 from octavo.engine.tokenizer import Tokenizer
+from octavo.engine.tools import TOOL_CHOICES, check_tools
 from octavo.engine.types import GenerateRequest
 from octavo.engine.validate import (
     check_length,
@@ -68,6 +69,7 @@ class Preparer:
         params = checked_params(params, vocab_size=self._vocab_size)
         check_beams(params, vocab_size=self._vocab_size)
         check_order(request.priority, request.salt)
+        _check_tool_fields(request)
         check_truncation(request.truncate_prompt_tokens, max_model_len=self._max_model_len)
         tokens = self.tokens(request, keep=self._kept(request, params))
         check_length(len(tokens), max_model_len=self._max_model_len)
@@ -149,7 +151,8 @@ class Preparer:
         else:
             assert request.messages is not None
             assert self._chat is not None
-            ids = self._chat.encode(request.messages, options=request.chat)
+            tools = () if request.tool_choice == "none" else request.tools
+            ids = self._chat.encode(request.messages, tools=tools, options=request.chat)
         return ids if keep is None else ids[-keep:]
 
     def _checked_ids(self, given: Sequence[int], keep: int | None) -> list[int]:
@@ -161,3 +164,13 @@ class Preparer:
         if len(ids) < self._max_model_len:  # a longer one is refused for its length
             check_prompt_ids(ids, vocab_size=self._vocab_size)
         return ids
+
+
+def _check_tool_fields(request: GenerateRequest) -> None:
+    check_tools(request.tools)
+    if request.tool_choice not in TOOL_CHOICES:
+        raise Unsupported(
+            f"tool_choice must be one of {', '.join(TOOL_CHOICES)}", param="tool_choice"
+        )
+    if request.tools and request.messages is None:
+        raise RequestError("tools need messages; a plain prompt has none", param="tools")

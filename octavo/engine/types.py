@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from octavo.core.receipt import Receipt
 from octavo.core.sampling import SamplingParams
 from octavo.engine.chat_options import ChatOptions
+from octavo.engine.tools import Tool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerateRequest:
     """Text or tokens in, with what to do. Exactly one of prompt, prompt_token_ids, messages is set.
 
-    `messages` are chat messages as dicts with role and content, rendered by the model's template
-    as `chat` says. `params` are taken as they are; None means what the model's files recommend.
+    `messages` are chat messages as dicts with role and content, rendered by the model's template as
+    `chat` says.
+    `tools` go with messages: what the model may call. With `tool_choice` "none" it is not told of
+    them; calls and results among the messages are rendered either way.
+    `params` are taken as they are; None means what the model's files recommend.
     `priority`: lower runs first. `salt` separates cache namespaces. `id` is the caller's own label.
     `add_special_tokens`: put around `prompt` what the tokenizer puts by itself, such as a BOS.
     `truncate_prompt_tokens`: keep this many of the prompt's last tokens; -1 leaves room for
@@ -26,6 +30,8 @@ class GenerateRequest:
     prompt: str | None = None
     prompt_token_ids: Sequence[int] | None = None
     messages: Sequence[dict[str, Any]] | None = None
+    tools: Sequence[Tool] = ()
+    tool_choice: Literal["auto", "none"] = "auto"
     params: SamplingParams | None = None
     priority: int = 0
     salt: str = ""

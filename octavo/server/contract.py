@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
 from octavo.engine.generation_defaults import GenerationDefaults
+from octavo.engine.stats import Cleared
 from octavo.engine.types import Chunk, GenerateRequest
 
 
@@ -43,11 +44,17 @@ class ChunkStream(Protocol):
 
 
 class ServedEngine(Protocol):
-    """`submit` validates and enqueues; `ready` is None or the reason why not."""
+    """`submit` validates and enqueues; `ready` is None or the reason why not.
+
+    `tokenize` and `detokenize` raise what `submit` does, and wait in the same bounded queue.
+    """
 
     @property
     def info(self) -> ServedModel: ...
     async def submit(self, request: GenerateRequest) -> ChunkStream: ...
+    async def tokenize(self, request: GenerateRequest) -> list[int]: ...
+    async def detokenize(self, token_ids: Sequence[int]) -> str: ...
+    async def clear_cache(self) -> Cleared: ...
     def token_bytes(self, token_id: int) -> bytes: ...
     def ready(self) -> str | None: ...
     def alive(self) -> bool: ...

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from octavo.core.errors import RequestError
 from octavo.engine.generation_defaults import GenerationDefaults
+from octavo.engine.stats import Cleared
 from octavo.engine.types import Chunk, GenerateRequest, TokenLogprob, Usage
 
 MODEL = "fake-model"
@@ -124,6 +125,23 @@ class FakeEngine:
             raise RequestError("token out of the vocabulary", param="prompt_token_ids")
         self.requests.append(request)
         return FakeStream(self.script(request), len(self.requests) - 1, self)
+
+    async def tokenize(self, request: GenerateRequest) -> list[int]:
+        if self.refusal is not None:
+            raise self.refusal
+        self.requests.append(request)
+        text = request.prompt if request.prompt is not None else repr(request.messages)
+        return list(text.encode())
+
+    async def detokenize(self, token_ids: Sequence[int]) -> str:
+        if any(token >= 256 for token in token_ids):
+            raise RequestError("token out of the vocabulary", param="tokens")
+        return bytes(token_ids).decode("utf-8", "replace")
+
+    async def clear_cache(self) -> Cleared:
+        if self.refusal is not None:
+            raise self.refusal
+        return Cleared(freed_blocks=7, held_blocks=2)
 
     def token_bytes(self, token_id: int) -> bytes:
         return bytes([token_id])

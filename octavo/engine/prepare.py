@@ -69,7 +69,6 @@ class Preparer:
         params = checked_params(params, vocab_size=self._vocab_size)
         check_beams(params, vocab_size=self._vocab_size)
         check_order(request.priority, request.salt)
-        _check_tool_fields(request)
         check_truncation(request.truncate_prompt_tokens, max_model_len=self._max_model_len)
         tokens = self.tokens(request, keep=self._kept(request, params))
         check_length(len(tokens), max_model_len=self._max_model_len)
@@ -133,6 +132,7 @@ class Preparer:
 
     def tokens(self, request: GenerateRequest, *, keep: int | None = None) -> list[int]:
         """The prompt's token ids, `keep` of the last ones. Raises RequestError naming the field."""
+        _check_tool_fields(request)
         given = (request.prompt, request.prompt_token_ids, request.messages)
         if sum(each is not None for each in given) != 1:
             raise RequestError(

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from octavo.core.receipt import Receipt
 from octavo.core.sampling import SamplingParams
 from octavo.engine.chat_options import ChatOptions
-from octavo.engine.tools import Tool
+from octavo.engine.tools import Tool, ToolCall
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,11 +56,16 @@ PromptLogprobs = tuple[dict[int, TokenLogprob] | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one request, all choices together. `cached_tokens`: the prompt's cache read."""
+    """Tokens of one request, all choices together.
+
+    From the receipt: `cached_tokens` of the prompt were read from the cache, `cache_write_tokens`
+    computed and kept there; the rest of the prompt was computed and not kept.
+    """
 
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int
+    cache_write_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +79,8 @@ class Chunk:
     `stop_reason` is the caller's stop string or stop token id that ended it; None for any other
     end. `error` is set when finish_reason is "error". `logprobs`: per token of this chunk, id to
     TokenLogprob, the chosen token first. `prompt_logprobs`: the same of the whole prompt, with the
-    first chunk of choice 0 that has a token.
+    first chunk of choice 0 that has a token. `tool_calls`: made out of the text by `ToolChunks`,
+    which ends a choice that called something with the finish_reason "tool_calls".
     """
 
     choice: int
@@ -88,11 +94,15 @@ class Chunk:
     receipt: Receipt | None = None
     error: str | None = None
     prompt_logprobs: PromptLogprobs | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
 
 
 @dataclass(slots=True)
 class Completion:
-    """One choice, whole. `error` is set when finish_reason is "error"."""
+    """One choice, whole. `error` is set when finish_reason is "error".
+
+    `tool_calls` are those of the answer, and `text` is the rest of it.
+    """
 
     index: int
     text: str
@@ -103,6 +113,7 @@ class Completion:
     logprobs: list[dict[int, TokenLogprob]] | None = None
     receipt: Receipt | None = None
     error: str | None = None
+    tool_calls: list[ToolCall] = field(default_factory=list)
 
 
 @dataclass(slots=True)

@@ -53,9 +53,10 @@ class Models(Answer):
 
 
 class PromptTokensDetails(Answer):
-    """`cached_tokens`: prompt tokens taken from the cache."""
+    """Prompt tokens taken from the cache, and computed and kept there."""
 
     cached_tokens: int
+    cache_write_tokens: int
 
 
 class Usage(Answer):
@@ -80,10 +81,24 @@ class ChatLogprobs(Answer):
     refusal: None
 
 
+class ReplyFunction(Answer):
+    """`arguments` are the JSON text of an object."""
+
+    name: str
+    arguments: str
+
+
+class ReplyCall(Answer):
+    id: str
+    type: Literal["function"]
+    function: ReplyFunction
+
+
 class ChatReply(Answer):
     role: Literal["assistant"]
     content: str | None
     refusal: str | None
+    tool_calls: list[ReplyCall] | None = None
 
 
 class Choice(Answer):
@@ -116,9 +131,14 @@ class ChatCompletion(Head):
     prompt_logprobs: list[dict[str, Any] | None] | None = None
 
 
+class ReplyCallDelta(ReplyCall):
+    index: int
+
+
 class ChatDelta(Answer):
     role: Literal["assistant"] | None = None
     content: str | None = None
+    tool_calls: list[ReplyCallDelta] | None = None
 
 
 class ChatEventChoice(Choice):

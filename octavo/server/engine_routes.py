@@ -81,8 +81,9 @@ class EngineRoutes:
         wire: TokenizeChat | TokenizeText
         if "messages" in body:
             wire = self._checked(TokenizeChat, body)
-            messages: list[dict[str, Any]] = [turn(one.role, one.content) for one in wire.messages]
-            prompt = GenerateRequest(messages=messages, chat=chat_options(wire))
+            messages = [turn(one) for one in wire.messages]
+            tools = [tool.neutral() for tool in wire.tools or ()]
+            prompt = GenerateRequest(messages=messages, tools=tools, chat=chat_options(wire))
         else:
             wire = self._checked(TokenizeText, body)
             special = wire.add_special_tokens is not False

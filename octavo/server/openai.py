@@ -18,6 +18,7 @@ from octavo.server.errors import quoted
 from octavo.server.limits import ServerLimits
 from octavo.server.openai_wire import (
     COMPLETION_TOKENS,
+    ChatMessage,
     ChatRequest,
     CompletionRequest,
     Generation,
@@ -83,8 +84,10 @@ def chat_job(raw: bytes, *, served: ServedModel, limits: ServerLimits, label: st
     limit = wire.max_tokens if completion is None else completion
     params = sampling(wire, served.defaults, max_tokens=limit, logprobs=logprobs)
     request = GenerateRequest(
-        messages=[turn(one.role, one.content) for one in wire.messages],
+        messages=[turn(one) for one in wire.messages],
         chat=chat_options(wire),
+        tools=[tool.neutral() for tool in wire.tools or ()],
+        tool_choice=wire.tool_choice or "auto",
         params=params,
         priority=wire.priority or 0,
         salt=wire.cache_salt or "",
@@ -153,9 +156,15 @@ def chat_options(wire: ChatRendering) -> ChatOptions:
     return options
 
 
-def turn(role: str, content: str | list[dict[str, str]]) -> dict[str, Any]:
+def turn(message: ChatMessage) -> dict[str, Any]:
     """One chat message. Templates know no `developer`; it is the newer name of `system`."""
-    return {"role": "system" if role == "developer" else role, "content": content}
+    role = "system" if message.role == "developer" else message.role
+    found: dict[str, Any] = {"role": role, "content": message.content}
+    if message.tool_calls:
+        found["tool_calls"] = [call.model_dump() for call in message.tool_calls]
+    if message.tool_call_id is not None:
+        found["tool_call_id"] = message.tool_call_id
+    return found
 
 
 def sampling(

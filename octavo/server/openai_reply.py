@@ -69,8 +69,7 @@ class Reply:
                     yield self._event([opening], self._so_far(part, n_tokens[index]), head)
                     head = None
                 n_tokens[index] += len(chunk.token_ids)
-                shown = chunk.token_ids if self._job.return_token_ids else ()
-                if chunk.text or chunk.logprobs or chunk.finish_reason or shown:
+                if self._shows(chunk):
                     usage = self._so_far(part, n_tokens[index])
                     yield self._event([self._shape.delta(index, chunk)], usage)
         if self._job.include_usage:
@@ -80,6 +79,11 @@ class Reply:
     def _note(self, chunk: Chunk) -> None:
         if chunk.usage is not None:
             self._usages.append(chunk.usage)
+
+    def _shows(self, chunk: Chunk) -> bool:
+        """Whether a chunk has anything to tell: one without text may still have tokens."""
+        told = chunk.text or chunk.tool_calls or chunk.logprobs or chunk.finish_reason
+        return bool(told or (self._job.return_token_ids and chunk.token_ids))
 
     def _so_far(self, part: Part, n_tokens: int) -> dict[str, Any] | None:
         """The tokens of a choice and its prompt until now, if every event is to tell them."""
@@ -109,11 +113,14 @@ def token_counts(prompt: int, completion: int) -> dict[str, Any]:
 
 
 def usage_object(usages: list[Usage]) -> dict[str, Any]:
-    """Tokens of all prompts together; `cached_tokens` is the cache read."""
+    """Tokens of all prompts together; read, written and neither are the prompt's three parts."""
     prompt = sum(usage.prompt_tokens for usage in usages)
     completion = sum(usage.completion_tokens for usage in usages)
-    cached = sum(usage.cached_tokens for usage in usages)
-    return token_counts(prompt, completion) | {"prompt_tokens_details": {"cached_tokens": cached}}
+    details = {
+        "cached_tokens": sum(usage.cached_tokens for usage in usages),
+        "cache_write_tokens": sum(usage.cache_write_tokens for usage in usages),
+    }
+    return token_counts(prompt, completion) | {"prompt_tokens_details": details}
 
 
 def encoded(value: object) -> bytes:

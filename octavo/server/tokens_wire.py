@@ -6,8 +6,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from octavo.server.openai_wire import MAX_TEXT, STRICT, ChatMessage
-from octavo.server.wire_fields import MAX_MESSAGES, Absent, EmptyList, Off, Text, TokenId
+from octavo.server.openai_tools import STRICT, Text, Tools
+from octavo.server.openai_wire import MAX_TEXT, ChatMessage
+from octavo.server.wire_fields import MAX_MESSAGES, Absent, Off, TokenId
 
 MAX_TOKENS = 1 << 20  # of one text; the body's size bounds the other way
 
@@ -35,11 +36,11 @@ class TokenizeChat(BaseModel):
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    tools: Tools | None = None
     return_token_strs: bool | None = None
     # Known and not served.
     add_special_tokens: Off = None
     chat_template: Absent = None
-    tools: EmptyList = None
 
 
 class Detokenize(BaseModel):

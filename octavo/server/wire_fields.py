@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import (
-    AfterValidator,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -50,6 +49,7 @@ class Neutral:
     """A known parameter that is not served: only None and values that ask for nothing pass."""
 
     allowed: tuple[object, ...]
+    advice: str
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
@@ -66,13 +66,15 @@ class Neutral:
         if value is None or any(same(value, one) for one in self.allowed):
             return value
         raise PydanticCustomError(
-            "unsupported_parameter", "'{name}' is not supported.", {"name": info.field_name or ""}
+            "unsupported_parameter",
+            "'{name}' is not supported{advice}.",
+            {"name": info.field_name or "", "advice": self.advice and f"; {self.advice}"},
         )
 
 
-def neutral(*allowed: object) -> Neutral:
-    """Beside None, the values of a parameter that ask for nothing."""
-    return Neutral(allowed)
+def neutral(*allowed: object, advice: str = "") -> Neutral:
+    """Beside None, the values of a parameter that ask for nothing; and what to do instead."""
+    return Neutral(allowed, advice)
 
 
 Absent = Annotated[Any, neutral()]
@@ -223,7 +225,6 @@ Prompts = Annotated[
 ]
 Parts = Annotated[list[TextPart], Field(min_length=1)]
 Content = Annotated[str | list[dict[str, str]], shaped(content, str | Parts)]
-Text = Annotated[str, AfterValidator(encodable)]
 StopText = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARACTERS)]
 Stops = Annotated[list[StopText], Field(max_length=MAX_STOPS), BeforeValidator(as_list)]
 BadWord = Annotated[str, Field(min_length=1, max_length=MAX_BAD_WORD_CHARACTERS)]

@@ -24,6 +24,7 @@ from octavo.engine.tools import (
     ToolCall,
     check_tools,
 )
+from tests.engine.conftest import SaveFolder, byte_level
 
 WEATHER = Tool(
     "weather", "tells the weather", {"type": "object", "properties": {"city": {"type": "string"}}}
@@ -149,6 +150,16 @@ def test_tools_cannot_forge_a_special_token(
     for special in tokenizer.special_ids:
         assert ids.count(special) == plain.count(special)
     assert attack in tokenizer.decode(ids)
+
+
+def test_tags_that_are_special_tokens_are_seen_all_the_same(save_folder: SaveFolder) -> None:
+    source = byte_level()
+    source.add_special_tokens(["<tool_call>", "</tool_call>"])
+    tokenizer = from_folder(save_folder(source, eos_token="<|im_end|>"))
+    wrote = '<tool_call>\n{"name": "weather", "arguments": {}}\n</tool_call>'
+    ids = tokenizer.encode_rendered(wrote + "<|im_end|>")
+    assert ids[0] == source.token_to_id("<tool_call>")
+    assert tokenizer.decode(ids) == wrote
 
 
 WRONG_TURNS = [

@@ -40,8 +40,8 @@ class FakeInfo:
     speculation_note: str = "off"
 
 
-def usage(prompt: int = 5, completion: int = 2, cached: int = 4) -> Usage:
-    return Usage(prompt_tokens=prompt, completion_tokens=completion, cached_tokens=cached)
+def usage(prompt: int = 5, completion: int = 2, cached: int = 4, written: int = 1) -> Usage:
+    return Usage(prompt, completion, cached_tokens=cached, cache_write_tokens=written)
 
 
 def hello(request: GenerateRequest) -> list[Step]:

@@ -31,6 +31,9 @@ def serve(
     ),
     host: Annotated[str, typer.Option(help="address to listen on")] = HOST,
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free port")] = PORT,
+    clamp_max_tokens: Annotated[
+        bool, typer.Option(help="cut a max_tokens beyond the room to it, or refuse it")
+    ] = True,
     log_requests: Annotated[
         bool, typer.Option("--log-requests", help="one line per request, never its content")
     ] = False,
@@ -40,7 +43,7 @@ def serve(
     from octavo.server import listen
     from octavo.server.limits import ServerLimits
 
-    limits = ServerLimits()
+    limits = ServerLimits(clamp_max_tokens=clamp_max_tokens)
     # The port comes first: finding it taken after a long load would be a pity.
     with listen.bound_socket(host, port) as listener:
         level = logging.INFO if log_requests else logging.WARNING

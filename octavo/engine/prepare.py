@@ -15,6 +15,7 @@ from octavo.core.request import Limits
 from octavo.core.sampling import SamplingParams
 from octavo.engine.beam_bounds import beam_rules, check_beams
 from octavo.engine.chat import ChatFormat
+from octavo.engine.chat_options import ChatOptions
 from octavo.engine.tokenizer import Tokenizer
 from octavo.engine.tools import TOOL_CHOICES, check_tools
 from octavo.engine.types import GenerateRequest
@@ -132,7 +133,7 @@ class Preparer:
 
     def tokens(self, request: GenerateRequest, *, keep: int | None = None) -> list[int]:
         """The prompt's token ids, `keep` of the last ones. Raises RequestError naming the field."""
-        _check_tool_fields(request)
+        _check_chat_fields(request)
         given = (request.prompt, request.prompt_token_ids, request.messages)
         if sum(each is not None for each in given) != 1:
             raise RequestError(
@@ -166,7 +167,9 @@ class Preparer:
         return ids
 
 
-def _check_tool_fields(request: GenerateRequest) -> None:
+def _check_chat_fields(request: GenerateRequest) -> None:
+    if not isinstance(request.chat, ChatOptions):
+        raise RequestError("chat must be ChatOptions", param="chat")
     check_tools(request.tools)
     if request.tool_choice not in TOOL_CHOICES:
         raise Unsupported(

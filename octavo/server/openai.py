@@ -53,6 +53,7 @@ class Job:
     `names` maps the engine's field names to this API's, for errors found later.
     `top_logprobs`, `prompt_logprobs`: likeliest tokens to list beside each of the answer's and of
     the prompt's, or None when no log-probabilities were asked for.
+    `continuous_usage`: every event tells the tokens so far.
     """
 
     requests: tuple[GenerateRequest, ...]

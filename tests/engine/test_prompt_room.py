@@ -85,6 +85,13 @@ def test_only_what_is_kept_must_be_of_the_vocabulary(engine: Engine) -> None:
         engine.prepare(request)
 
 
+def test_rendering_is_said_by_its_own_type(engine: Engine) -> None:
+    options: Any = {"continue_final_message": True}
+    with pytest.raises(RequestError) as caught:
+        engine.prepare(GenerateRequest(prompt_token_ids=[5], params=GREEDY, chat=options))
+    assert caught.value.param == "chat"
+
+
 @pytest.mark.parametrize(("n_prompt", "room"), [(10, 48 + 1 - 10), (48, 1)])
 def test_max_tokens_beyond_the_room(engine: Engine, n_prompt: int, room: int) -> None:
     request = GenerateRequest(

@@ -14,6 +14,7 @@ from transformers import LlamaForCausalLM
 from octavo.engine.async_engine import AsyncEngine
 from octavo.server.app import create_app
 from octavo.server.guard import LOOPBACK
+from octavo.server.limits import ServerLimits
 from octavo.server.listen import bound_socket, make_server
 from tests.checkpoints import tiny_llama
 from tests.engine.conftest import CHATML, byte_level
@@ -36,12 +37,14 @@ def talker(folder: Path, *, bos: bool = False) -> LlamaForCausalLM:
 
 
 @contextmanager
-def serving(folder: Path, **options: Any) -> Iterator[tuple[AsyncEngine, str]]:
+def serving(
+    folder: Path, *, limits: ServerLimits = LIMITS, **options: Any
+) -> Iterator[tuple[AsyncEngine, str]]:
     """The engine of the checkpoint in `folder`, and the URL at which it is served."""
     engine = AsyncEngine.load(str(folder), served_model_name=MODEL, **{**DEFAULTS, **options})
     listener = bound_socket("127.0.0.1", 0)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    server = make_server(create_app(engine, limits=LIMITS, hosts=LOOPBACK), LIMITS)
+    server = make_server(create_app(engine, limits=limits, hosts=LOOPBACK), limits)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:

@@ -167,22 +167,30 @@ def test_chat(both: Both, fields: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "request_fields"),
+    "fields",
     [
-        ({"continue_final_message": True}, {"chat": ChatOptions(continue_final_message=True)}),
-        ({"add_generation_prompt": False}, {"chat": ChatOptions(add_generation_prompt=False)}),
-        ({"truncate_prompt_tokens": 5}, {"truncate_prompt_tokens": 5}),
+        {"continue_final_message": True},
+        {"add_generation_prompt": False},
+        {"continue_final_message": True, "add_generation_prompt": False},
     ],
     ids=str,
 )
-def test_rendering(both: Both, fields: dict[str, Any], request_fields: dict[str, Any]) -> None:
-    params = SamplingParams(**GREEDY)
-    request = GenerateRequest(messages=TALK, params=params, **request_fields)
+def test_rendering(both: Both, fields: dict[str, Any]) -> None:
+    (output,) = both.llm.chat(TALK, SamplingParams(**GREEDY), options=ChatOptions(**fields))
+    check(both, CHAT, {"messages": TALK, **GREEDY, **fields}, output)
+
+
+def test_truncation(both: Both) -> None:
+    request = GenerateRequest(
+        messages=TALK, params=SamplingParams(**GREEDY), truncate_prompt_tokens=5
+    )
     chunks = list(both.llm.stream(request))
-    body = {"model": MODEL, "messages": TALK, "return_token_ids": True, **GREEDY, **fields}
-    (choice,) = both.http.post(CHAT, json=body).json()["choices"]
-    assert choice["token_ids"] == [token for chunk in chunks for token in chunk.token_ids]
-    assert choice["message"]["content"] == "".join(chunk.text for chunk in chunks)
+    body = {"model": MODEL, "messages": TALK, "return_token_ids": True, **GREEDY}
+    answer = both.http.post(CHAT, json={**body, "truncate_prompt_tokens": 5}).json()
+    whole = both.http.post(CHAT, json=body).json()
+    assert answer["prompt_token_ids"] == whole["prompt_token_ids"][-5:]
+    tokens = [token for chunk in chunks for token in chunk.token_ids]
+    assert answer["choices"][0]["token_ids"] == tokens
 
 
 def test_a_continued_message_begins_as_it_was_left(both: Both) -> None:

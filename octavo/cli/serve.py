@@ -37,8 +37,16 @@ def serve(
     log_requests: Annotated[
         bool, typer.Option("--log-requests", help="one line per request, never its content")
     ] = False,
+    keep_agent_headers: Annotated[
+        bool,
+        typer.Option(
+            "--keep-agent-headers",
+            help="do not drop the line that coding agents put first in each system prompt of "
+            "/v1/messages; new in every request, it keeps them from reading the cache",
+        ),
+    ] = False,
 ) -> None:
-    """Serve a model over the OpenAI API."""
+    """Serve a model over the OpenAI and Anthropic APIs."""
     config = EngineConfig.of(model, **options)
     from octavo.server import listen
     from octavo.server.limits import ServerLimits
@@ -53,7 +61,7 @@ def serve(
         from octavo.server.app import create_app
 
         hosts = listen.own_hosts(host)
-        app = create_app(engine, limits=limits, hosts=hosts)
+        app = create_app(engine, limits=limits, hosts=hosts, keep_agent_headers=keep_agent_headers)
         url = address(host, listener.getsockname()[1])
         if hosts is None:
             print(OPEN_WARNING, file=sys.stderr)

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from octavo.core.errors import RequestError, Unsupported
+from octavo.engine.breakpoints import Breakpoint, Keep, marked, n_tokens_before, places
 from octavo.engine.chat_options import ChatOptions
 from octavo.engine.open_ending import check_ending, up_to_mark, with_mark
 from octavo.engine.template_sandbox import ChatTemplate
@@ -76,6 +77,36 @@ class ChatFormat:
     def speaks_tools(self) -> bool:
         """Whether the template writes tools, calls and results itself; else they become text."""
         return speaks_tools(lambda messages, tools: self._fill(messages, tools, ChatOptions()))
+
+    def locate(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        breakpoints: Sequence[Breakpoint],
+        *,
+        tools: Sequence[Tool] = (),
+        options: ChatOptions | None = None,
+        tokens: Sequence[int],
+    ) -> tuple[Keep, ...]:
+        """Where `breakpoints` fall in `tokens`, which `encode` made of all the others."""
+        options = options or ChatOptions()
+        text, literal = self._render(messages, tools, options)
+        assert self._template is not None
+        used = {*text, *literal, *self._template.source}
+        free = (chr(point) for point in reversed(_STAND_INS) if chr(point) not in used)
+        marks = [next(free) for _ in breakpoints]
+        shown, _ = self._render(*marked(messages, tools, breakpoints, marks), options)
+        found = places(breakpoints, marks, text=text, marked_text=shown)
+        spelled = str.maketrans(literal)
+        ends = n_tokens_before(
+            [text[:n_chars] for n_chars, _ in found],
+            text,
+            tokens,
+            n_bytes=lambda part: len(part.translate(spelled).encode()),
+            token_bytes=self._tokenizer.token_bytes,
+            encode=lambda part: self._tokenizer.encode_rendered(part, literal=literal),
+        )
+        kept = (Keep(end, each.ttl_seconds) for end, (_, each) in zip(ends, found, strict=True))
+        return tuple(sorted(kept, key=lambda keep: (keep.end, keep.ttl_seconds)))
 
     def _render(
         self,

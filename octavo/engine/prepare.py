@@ -14,10 +14,11 @@ from octavo.core.errors import RequestError, Unsupported
 from octavo.core.request import Limits
 from octavo.core.sampling import SamplingParams
 from octavo.engine.beam_bounds import beam_rules, check_beams
+from octavo.engine.breakpoints import Keep, check_breakpoints
 from octavo.engine.chat import ChatFormat
 from octavo.engine.chat_options import ChatOptions
 from octavo.engine.tokenizer import Tokenizer
-from octavo.engine.tools import TOOL_CHOICES, check_tools
+from octavo.engine.tools import TOOL_CHOICES, Tool, check_tools
 from octavo.engine.types import GenerateRequest
 from octavo.engine.validate import (
     check_length,
@@ -33,7 +34,7 @@ from octavo.engine.validate import (
 class Prepared:
     """A request that may enter the engine. `stops` are strings to cut at.
 
-    `params` has a seed, and its `bad_words` are token sequences.
+    `params` has a seed, and its `bad_words` are token sequences. `keeps` are the breakpoints.
     """
 
     id: str
@@ -44,6 +45,7 @@ class Prepared:
     limits: Limits
     priority: int
     salt: str
+    keeps: tuple[Keep, ...] = ()
     beams: BeamRules | None = None  # the rules of a beam search, if the choices are its answers
 
 
@@ -98,6 +100,7 @@ class Preparer:
             limits=limits,
             priority=request.priority,
             salt=request.salt,
+            keeps=self._keeps(request, tokens),
             beams=beams,
         )
 
@@ -117,6 +120,25 @@ class Preparer:
                 found[tuple(self._tokenizer.encode_rendered(spelling))] = None
         found.pop((), None)  # a tokenizer may normalise a word away: it cannot be generated either
         return tuple(found)
+
+    def _keeps(self, request: GenerateRequest, tokens: list[int]) -> tuple[Keep, ...]:
+        if not request.breakpoints:
+            return ()
+        if request.truncate_prompt_tokens is not None:
+            raise RequestError(
+                "breakpoints are places of a whole prompt; leave out truncate_prompt_tokens",
+                param="truncate_prompt_tokens",
+            )
+        check_breakpoints(request.breakpoints, request.messages, request.tools)
+        assert request.messages is not None
+        assert self._chat is not None
+        return self._chat.locate(
+            request.messages,
+            request.breakpoints,
+            tools=_shown_tools(request),
+            options=request.chat,
+            tokens=tokens,
+        )
 
     def _kept(self, request: GenerateRequest, params: SamplingParams) -> int | None:
         """How many of the prompt's last tokens to keep; None: all of them."""
@@ -152,8 +174,9 @@ class Preparer:
         else:
             assert request.messages is not None
             assert self._chat is not None
-            tools = () if request.tool_choice == "none" else request.tools
-            ids = self._chat.encode(request.messages, tools=tools, options=request.chat)
+            ids = self._chat.encode(
+                request.messages, tools=_shown_tools(request), options=request.chat
+            )
         return ids if keep is None else ids[-keep:]
 
     def _checked_ids(self, given: Sequence[int], keep: int | None) -> list[int]:
@@ -165,6 +188,11 @@ class Preparer:
         if len(ids) < self._max_model_len:  # a longer one is refused for its length
             check_prompt_ids(ids, vocab_size=self._vocab_size)
         return ids
+
+
+def _shown_tools(request: GenerateRequest) -> Sequence[Tool]:
+    """What the model is told of."""
+    return () if request.tool_choice == "none" else request.tools
 
 
 def _check_chat_fields(request: GenerateRequest) -> None:

@@ -9,7 +9,9 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
 
+from octavo.core.receipt import Receipt
 from octavo.engine.backlog import Backlog
+from octavo.engine.breakpoints import Keep
 from octavo.engine.session import Session
 from octavo.engine.types import Chunk
 
@@ -40,6 +42,18 @@ class Stream:
     def prompt_token_ids(self) -> list[int]:
         assert self._session is not None
         return self._session.prepared.tokens
+
+    @property
+    def keeps(self) -> tuple[Keep, ...]:
+        """What of the prompt the caller asked to keep, by token position."""
+        assert self._session is not None
+        return self._session.prepared.keeps
+
+    @property
+    def receipt(self) -> Receipt:
+        """The leading choice's. From the first chunk on its account of the prompt is final."""
+        assert self._session is not None
+        return self._session.receipt
 
     async def __aiter__(self) -> AsyncIterator[Chunk]:
         try:

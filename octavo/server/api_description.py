@@ -27,6 +27,7 @@ ERRORS = {
     "500": "The request failed in the server",
     "503": "Too much waits, or the server stops: try again after Retry-After",
 }
+OWN_ERRORS = {"529": "Too much waits: try again after Retry-After"}
 WITHOUT_BODY = ("403", "408", "431", "500", "503")
 # What FastAPI adds for parameters that it checks itself; ours never fail that way.
 UNUSED = ("HTTPValidationError", "ValidationError")
@@ -37,10 +38,12 @@ def described(
     answer: type[BaseModel],
     event: type[BaseModel] | None = None,
     also: tuple[str, ...] = (),
+    error: type[BaseModel] | None = None,
 ) -> dict[str, Any]:
     """Keyword arguments of a route: one of `bodies` in, `answer` or a stream of `event`s out.
 
-    `also` are statuses of errors whose body is an `answer`, too.
+    `also` are statuses of errors whose body is an `answer`, too. `error` is the shape of errors of
+    an API that has its own, for all statuses.
     """
     content: dict[str, Any] = {JSON: {"schema": schema(answer)}}
     if event is not None:
@@ -49,6 +52,10 @@ def described(
     responses: dict[int | str, Any] = {200: {"content": content}}
     for status in also:
         responses[status] = {"description": ERRORS[status], "content": content}
+    if error is not None:
+        told = {JSON: {"schema": schema(error)}}
+        for status, meaning in (ERRORS | OWN_ERRORS).items():
+            responses[status] = {"description": meaning, "content": told}
     found: dict[str, Any] = {"responses": responses}
     if bodies:
         schemas = [schema(each) for each in bodies]

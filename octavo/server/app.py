@@ -27,8 +27,8 @@ from octavo.server.answers import (
     TextCompletion,
     TextEvent,
 )
+from octavo.server.anthropic_routes import AnthropicRoutes
 from octavo.server.api_description import describe, described
-from octavo.server.body import digested, read_body
 from octavo.server.contract import ServedEngine
 from octavo.server.disconnect import while_connected
 from octavo.server.engine_routes import EngineRoutes
@@ -36,6 +36,7 @@ from octavo.server.envelope import Envelope
 from octavo.server.errors import HttpFault, fault_of, quoted
 from octavo.server.guard import Guard
 from octavo.server.in_flight import InFlight, Load
+from octavo.server.intake import read_work
 from octavo.server.limits import ServerLimits
 from octavo.server.openai import Job, chat_job, completion_job
 from octavo.server.openai_reply import Reply
@@ -44,7 +45,6 @@ from octavo.server.openai_wire import ChatRequest, CompletionRequest
 from octavo.server.sse import EventStream, event
 from octavo.server.streams import Streams
 
-MAX_LABEL_CHARS = 128
 Translate = Callable[..., Job]
 
 
@@ -53,10 +53,12 @@ def create_app(
     *,
     limits: ServerLimits | None = None,
     hosts: frozenset[str] | None = None,
+    keep_agent_headers: bool = False,
 ) -> FastAPI:
     """The ASGI application over a running engine, which it closes at shutdown.
 
     `hosts` are the host names it answers to; None is any (right only beyond loopback).
+    `keep_agent_headers`: /v1/messages renders the line that coding agents put first, new each time.
     """
     limits = limits or ServerLimits()
 
@@ -86,6 +88,7 @@ def create_app(
     app.add_middleware(Envelope)  # added last, so outermost
     Routes(engine, limits).add_to(app)
     EngineRoutes(engine, limits, load).add_to(app)
+    AnthropicRoutes(engine, limits, keep_agent_headers=keep_agent_headers).add_to(app)
     describe(app)
     return app
 
@@ -182,13 +185,10 @@ class Routes:
         return Response(body, media_type="application/json")
 
     async def _job(self, request: Request, translate: Translate) -> Job:
-        raw = await read_body(request, self._limits)
-        label = request.headers.get("x-request-id", "")[:MAX_LABEL_CHARS]
-
-        def work() -> Job:
+        def work(raw: bytes, label: str) -> Job:
             return translate(raw, served=self._engine.info, limits=self._limits, label=label)
 
-        return await digested(raw, self._limits, work)
+        return await read_work(request, self._limits, work)
 
     def _card(self) -> dict[str, Any]:
         info = self._engine.info

@@ -5,16 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Callable
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 from starlette.requests import Request
 
 from octavo.core.errors import RequestError
 from octavo.server.errors import ClientGone, HttpFault
 from octavo.server.limits import MIB, ServerLimits
-
-Result = TypeVar("Result")
 
 CLOSE = (("connection", "close"),)
 DRAIN_BYTES = 64 * MIB
@@ -33,11 +30,6 @@ async def read_body(request: Request, limits: ServerLimits) -> bytes:
     except TimeoutError:
         message = f"The body did not arrive within {limits.body_seconds:g} s."
         raise HttpFault(408, message, code="request_timeout", headers=CLOSE) from None
-
-
-async def digested(raw: bytes, limits: ServerLimits, work: Callable[[], Result]) -> Result:
-    """What `work` makes of the body: here and now for a small one, else in a thread."""
-    return work() if len(raw) <= limits.inline_bytes else await asyncio.to_thread(work)
 
 
 def check_media_type(request: Request) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
+from octavo.core.receipt import Receipt
+from octavo.engine.breakpoints import Keep
 from octavo.engine.generation_defaults import GenerationDefaults
 from octavo.engine.stats import Cleared
 from octavo.engine.types import Chunk, GenerateRequest
@@ -34,19 +36,25 @@ class ServedModel(Protocol):
 class ChunkStream(Protocol):
     """One accepted request. Iterating yields chunks in order; `cancel` may be called twice.
 
-    Chunks that are not taken are joined: they wait as one chunk per choice.
+    Chunks that are not taken are joined: they wait as one chunk per choice. The receipt's account
+    of the prompt is final from the first chunk on; `keeps` is what of it the caller asked to keep.
     """
 
     @property
     def prompt_token_ids(self) -> list[int]: ...
+    @property
+    def keeps(self) -> Sequence[Keep]: ...
+    @property
+    def receipt(self) -> Receipt: ...
     def __aiter__(self) -> AsyncIterator[Chunk]: ...
     async def cancel(self) -> None: ...
 
 
 class ServedEngine(Protocol):
-    """`submit` validates and enqueues; `ready` is None or the reason why not.
+    """`submit` validates and enqueues, `tokenize` only makes the prompt's tokens.
 
-    `tokenize` and `detokenize` raise what `submit` does, and wait in the same bounded queue.
+    `ready` is None or the reason why not. `tokenize` and `detokenize` raise what `submit` does, and
+    wait in the same bounded queue.
     """
 
     @property

@@ -5,6 +5,7 @@ Their paths, fields and answers are vLLM's, so that its clients find them. Knows
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, TypeVar
 
 from fastapi import FastAPI
@@ -17,14 +18,16 @@ from octavo.core.errors import Unsupported
 from octavo.engine.types import GenerateRequest
 from octavo.server.answers import CacheReset, Detokenized, ServerLoad, Tokenized, Version
 from octavo.server.api_description import described
-from octavo.server.body import digested, parse_object, read_body
+from octavo.server.body import parse_object
 from octavo.server.contract import ServedEngine
 from octavo.server.errors import quoted
 from octavo.server.in_flight import Load
+from octavo.server.intake import check_model, read_work, validated
 from octavo.server.limits import ServerLimits
-from octavo.server.openai import chat_options, check_model, turn, validated
+from octavo.server.openai import chat_options, turn
 from octavo.server.tokens_wire import Detokenize, TokenizeChat, TokenizeText
 
+INLINE_TOKENS = 4096
 Wire = TypeVar("Wire", TokenizeText, TokenizeChat, Detokenize)
 
 # vLLM's options, of which none is served: both must be off.
@@ -58,8 +61,7 @@ class EngineRoutes:
 
     async def tokenize(self, request: Request) -> Response:
         """The tokens of a prompt or conversation, as a generation would have them."""
-        raw = await read_body(request, self._limits)
-        prompt, wants_strings = await digested(raw, self._limits, lambda: self._prompt(raw))
+        prompt, wants_strings = await read_work(request, self._limits, self._prompt)
         tokens = await self._engine.tokenize(prompt)
 
         def answer() -> bytes:
@@ -72,11 +74,13 @@ class EngineRoutes:
             }
             return bytes(JSONResponse(told).body)
 
-        body = await digested(raw, self._limits, answer)
+        # Hundreds of thousands of tokens would hold up the loop.
+        body = answer() if len(tokens) <= INLINE_TOKENS else await asyncio.to_thread(answer)
         return Response(body, media_type="application/json")
 
-    def _prompt(self, raw: bytes) -> tuple[GenerateRequest, bool]:
+    def _prompt(self, raw: bytes, label: str) -> tuple[GenerateRequest, bool]:
         """What to tokenise, and whether to show each token's text."""
+        del label
         body = parse_object(raw)
         wire: TokenizeChat | TokenizeText
         if "messages" in body:
@@ -90,6 +94,10 @@ class EngineRoutes:
             prompt = GenerateRequest(prompt=wire.prompt, add_special_tokens=special)
         return prompt, bool(wire.return_token_strs)
 
+    def _tokens(self, raw: bytes, label: str) -> Detokenize:
+        del label
+        return self._checked(Detokenize, parse_object(raw))
+
     def _checked(self, model: type[Wire], body: dict[str, Any]) -> Wire:
         """The body as `model`, of the model that is served if it names one."""
         wire = validated(model, body)
@@ -102,10 +110,7 @@ class EngineRoutes:
 
     async def detokenize(self, request: Request) -> Response:
         """The text of tokens, special ones spelled out."""
-        raw = await read_body(request, self._limits)
-        wire = await digested(
-            raw, self._limits, lambda: self._checked(Detokenize, parse_object(raw))
-        )
+        wire = await read_work(request, self._limits, self._tokens)
         return JSONResponse({"prompt": await self._engine.detokenize(wire.tokens)})
 
     async def version(self) -> Response:

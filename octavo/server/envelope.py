@@ -11,6 +11,7 @@ import time
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from octavo.core.errors import EngineClosed
+from octavo.server import anthropic_errors
 from octavo.server.errors import GOODBYE_SECONDS, SHUTTING_DOWN, ClientGone, Fault, fault_of
 
 log = logging.getLogger("octavo.server")
@@ -30,7 +31,7 @@ class Envelope:
             return
         request_id = f"req_{secrets.token_hex(12)}"
         scope.setdefault("state", {})["request_id"] = request_id
-        exchange = Exchange(send, request_id)
+        exchange = Exchange(send, request_id, anthropic=anthropic_errors.own(scope["path"]))
         started_seconds = time.perf_counter()
         try:
             await self._app(scope, receive, exchange.send)
@@ -54,16 +55,18 @@ class Envelope:
 class Exchange:
     """The answer to one request: adds the id and remembers the status."""
 
-    def __init__(self, send: Send, request_id: str) -> None:
+    def __init__(self, send: Send, request_id: str, *, anthropic: bool) -> None:
         self._send = send
         self._request_id = request_id
+        self._anthropic = anthropic
         self.status: int | None = None
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            header = (b"x-request-id", self._request_id.encode("ascii"))
-            message = {**message, "headers": [*message.get("headers", []), header]}
+            names = (b"x-request-id", b"request-id") if self._anthropic else (b"x-request-id",)
+            own = [(name, self._request_id.encode("ascii")) for name in names]
+            message = {**message, "headers": [*message.get("headers", []), *own]}
         await self._send(message)
 
     async def fail(self, fault: Fault) -> None:
@@ -71,6 +74,9 @@ class Exchange:
         if self.status is not None:
             return
         body = fault.body()
+        if self._anthropic:
+            fault = anthropic_errors.translated(fault)
+            body = anthropic_errors.body(fault, self._request_id)
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode("ascii")),

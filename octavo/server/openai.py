@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
-from pydantic import BaseModel, ValidationError
-
-from octavo.core.errors import CallerError, ModelNotFound, OctavoError, RequestError
+from octavo.core.errors import OctavoError, RequestError
 from octavo.core.sampling import SamplingParams
 from octavo.engine.chat_options import ChatOptions
 from octavo.engine.generation_defaults import GenerationDefaults
 from octavo.engine.types import GenerateRequest
 from octavo.server.body import parse_object
 from octavo.server.contract import ServedModel
-from octavo.server.errors import quoted
+from octavo.server.intake import check_model, renamed, validated
 from octavo.server.limits import ServerLimits
 from octavo.server.openai_wire import (
     COMPLETION_TOKENS,
@@ -23,9 +21,6 @@ from octavo.server.openai_wire import (
     CompletionRequest,
     Generation,
 )
-from octavo.server.wire_errors import request_error
-
-Wire = TypeVar("Wire", bound=BaseModel)
 
 
 class ChatRendering(Protocol):
@@ -70,9 +65,7 @@ class Job:
 
     def renamed(self, error: OctavoError) -> OctavoError:
         """`error` with its field named as the caller sent it."""
-        if isinstance(error, CallerError) and error.param is not None:
-            error.param = self.names.get(error.param, error.param)
-        return error
+        return renamed(error, self.names)
 
 
 def chat_job(raw: bytes, *, served: ServedModel, limits: ServerLimits, label: str) -> Job:
@@ -129,21 +122,6 @@ def completion_job(raw: bytes, *, served: ServedModel, limits: ServerLimits, lab
         for prompt in wire.prompt
     )
     return job(wire, requests, wire.logprobs, COMPLETION_NAMES)
-
-
-def validated(model: type[Wire], body: dict[str, Any]) -> Wire:
-    """The body as `model`. Raises RequestError for the first thing that is wrong."""
-    try:
-        return model.model_validate(body)
-    except ValidationError as error:
-        raise request_error(error) from None
-
-
-def check_model(asked: str, served: str) -> None:
-    """Raise ModelNotFound unless the caller asks for what is served."""
-    if asked != served:
-        message = f"The model {quoted(asked)} does not exist here; this server has {served!r}."
-        raise ModelNotFound(message, param="model")
 
 
 def chat_options(wire: ChatRendering) -> ChatOptions:

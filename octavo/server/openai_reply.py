@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import secrets
 import time
 from collections.abc import AsyncGenerator
@@ -12,11 +11,10 @@ from typing import Any
 from octavo.engine.types import Chunk, Usage
 from octavo.server.openai import Job
 from octavo.server.openai_shapes import Shape, Tally
-from octavo.server.sse import event
+from octavo.server.sse import encoded, event
 from octavo.server.streams import Part
 
 DONE = event(b"[DONE]")
-ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 class Reply:
@@ -121,8 +119,3 @@ def usage_object(usages: list[Usage]) -> dict[str, Any]:
         "cache_write_tokens": sum(usage.cache_write_tokens for usage in usages),
     }
     return token_counts(prompt, completion) | {"prompt_tokens_details": details}
-
-
-def encoded(value: object) -> bytes:
-    """Compact JSON in UTF-8."""
-    return ENCODER.encode(value).encode("utf-8", "replace")

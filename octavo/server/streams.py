@@ -46,6 +46,11 @@ class Streams:
         """Token ids of the prompts, in their order."""
         return [stream.prompt_token_ids for stream in self._streams]
 
+    @property
+    def first(self) -> ChunkStream:
+        """The first prompt's, for who asked with one only."""
+        return self._streams[0]
+
     async def cancel(self) -> None:
         """Cancel every stream, also after one of them failed to."""
         await asyncio.gather(*(stream.cancel() for stream in self._streams), return_exceptions=True)

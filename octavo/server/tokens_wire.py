@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from octavo.server.openai_tools import STRICT, Text, Tools
+from octavo.server.openai_tools import STRICT, Tools
 from octavo.server.openai_wire import MAX_TEXT, ChatMessage
-from octavo.server.wire_fields import MAX_MESSAGES, Absent, Off, TokenId
+from octavo.server.wire_fields import MAX_MESSAGES, Absent, Off, Text, TokenId
 
 MAX_TOKENS = 1 << 20  # of one text; the body's size bounds the other way
 

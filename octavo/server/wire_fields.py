@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -215,6 +216,7 @@ def shaped(check: Callable[[object], object], accepts: Any) -> PlainValidator:
     return PlainValidator(check, json_schema_input_type=accepts)
 
 
+Text = Annotated[str, AfterValidator(encodable)]
 TokenId = Annotated[int, Field(ge=0, le=INT32_MAX)]
 PromptText = Annotated[str, Field(min_length=1)]
 PromptTokens = Annotated[list[TokenId], Field(min_length=1)]

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 
 from octavo.core.errors import RequestError
+from octavo.core.receipt import Receipt
+from octavo.engine.breakpoints import Keep
 from octavo.engine.generation_defaults import GenerationDefaults
 from octavo.engine.stats import Cleared
 from octavo.engine.types import Chunk, GenerateRequest, TokenLogprob, Usage
@@ -77,6 +79,8 @@ def scored(request: GenerateRequest, chunk: Chunk) -> Chunk:
 class FakeStream:
     def __init__(self, steps: Sequence[Step], number: int, engine: FakeEngine) -> None:
         self.prompt_token_ids = [1, 2, 3]
+        self.keeps = engine.keeps
+        self.receipt = engine.receipt
         self.finished = False
         self._steps = steps
         self._number = number
@@ -115,6 +119,8 @@ class FakeEngine:
         self.requests: list[GenerateRequest] = []
         self.cancelled: set[int] = set()
         self.sent = 0
+        self.keeps: tuple[Keep, ...] = ()
+        self.receipt = Receipt(read=1, written_implicit=1, unkept=1)
         self.not_ready: str | None = None
         self.is_alive = True
 
@@ -130,8 +136,7 @@ class FakeEngine:
         if self.refusal is not None:
             raise self.refusal
         self.requests.append(request)
-        text = request.prompt if request.prompt is not None else repr(request.messages)
-        return list(text.encode())
+        return [1, 2, 3] if request.prompt is None else list(request.prompt.encode())
 
     async def detokenize(self, token_ids: Sequence[int]) -> str:
         if any(token >= 256 for token in token_ids):

@@ -25,9 +25,9 @@ MODEL = "tiny"
 VOCAB = 430
 
 
-def talker(folder: Path, *, bos: bool = False) -> LlamaForCausalLM:
-    """Write the checkpoint: its answers are noise, but text."""
-    model = tiny_llama(folder, vocab_size=VOCAB)
+def talker(folder: Path, *, bos: bool = False, **overrides: Any) -> LlamaForCausalLM:
+    """Write the checkpoint: its answers are noise, but text. `overrides` are LlamaConfig fields."""
+    model = tiny_llama(folder, vocab_size=VOCAB, **overrides)
     byte_level(bos=bos).save(str(folder / "tokenizer.json"))
     config = {"bos_token": "<|endoftext|>", "eos_token": "<|im_end|>", "chat_template": CHATML}
     (folder / "tokenizer_config.json").write_text(
@@ -38,13 +38,18 @@ def talker(folder: Path, *, bos: bool = False) -> LlamaForCausalLM:
 
 @contextmanager
 def serving(
-    folder: Path, *, limits: ServerLimits = LIMITS, **options: Any
+    folder: Path,
+    *,
+    limits: ServerLimits = LIMITS,
+    keep_agent_headers: bool = False,
+    **options: Any,
 ) -> Iterator[tuple[AsyncEngine, str]]:
     """The engine of the checkpoint in `folder`, and the URL at which it is served."""
     engine = AsyncEngine.load(str(folder), served_model_name=MODEL, **{**DEFAULTS, **options})
     listener = bound_socket("127.0.0.1", 0)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    server = make_server(create_app(engine, limits=limits, hosts=LOOPBACK), limits)
+    app = create_app(engine, limits=limits, hosts=LOOPBACK, keep_agent_headers=keep_agent_headers)
+    server = make_server(app, limits)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:

@@ -33,6 +33,9 @@ def serve(
     ),
     host: Annotated[str, typer.Option(help="address to listen on")] = HOST,
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free port")] = PORT,
+    clamp_max_tokens: Annotated[
+        bool, typer.Option(help="cut a max_tokens beyond the room to it, or refuse it")
+    ] = True,
     keep_agent_headers: Annotated[
         bool,
         typer.Option(
@@ -48,7 +51,7 @@ def serve(
     from octavo.server import listen
     from octavo.server.limits import ServerLimits
 
-    limits = ServerLimits()
+    limits = ServerLimits(clamp_max_tokens=clamp_max_tokens)
     # The port comes first: finding it taken after a long load would be a pity.
     with listen.bound_socket(host, port) as listener, telemetry.log():
         engine = load_engine(config)

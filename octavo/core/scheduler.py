@@ -73,11 +73,15 @@ class Scheduler:
         self._clamp(probe)
         return self._refusal(probe)
 
+    @property
+    def longest(self) -> int:
+        """Tokens that one request may have, prompt and answer. Safe from any thread."""
+        longest = self.cache.capacity_tokens + 1  # the last token needs no slot
+        # An unsplit prompt that was preempted must fit the budget with all it has generated.
+        return longest if self.policies.splits else min(longest, self._budget + 1)
+
     def _clamp(self, request: Request) -> None:
-        request.max_total = min(request.max_total, self.cache.capacity_tokens + 1)
-        if not self.policies.splits:
-            # An unsplit prompt that was preempted must fit the budget with all it has generated.
-            request.max_total = min(request.max_total, self._budget + 1)
+        request.max_total = min(request.max_total, self.longest)
 
     def _refusal(self, request: Request) -> Refusal | None:
         if not self.policies.splits and request.n_prompt > self._budget:

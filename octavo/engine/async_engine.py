@@ -7,9 +7,10 @@ Chunks cross back once per step and loop.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -19,7 +20,7 @@ from octavo.core.errors import EngineClosed
 from octavo.engine.build import Built, build
 from octavo.engine.info import EngineInfo
 from octavo.engine.session import Session
-from octavo.engine.stats import EngineStats
+from octavo.engine.stats import Cleared, EngineStats
 from octavo.engine.stream import Stream, Watch
 from octavo.engine.types import Chunk, GenerateRequest
 
@@ -28,6 +29,7 @@ log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 JOIN_SECONDS = 30.0
+ALIVE_SECONDS = 1.0  # how often to look whether the engine thread still runs
 PREPARING_THREADS = 4
 CLOSING = "the engine is shutting down"
 
@@ -116,6 +118,10 @@ class AsyncEngine:
         """
         return await self._off_loop(lambda: self._engine.tokenize(request))
 
+    async def detokenize(self, token_ids: Sequence[int]) -> str:
+        """The text of `token_ids`, special tokens spelled out. As `tokenize` otherwise."""
+        return await self._off_loop(lambda: self._engine.detokenize(token_ids))
+
     async def _off_loop(self, work: Callable[[], Result]) -> Result:
         """`work` on a preparing thread, whose queue is bounded by the places it takes."""
         with self._wake:
@@ -124,6 +130,28 @@ class AsyncEngine:
             future = self._preparing.submit(work)
         future.add_done_callback(lambda _: self._engine.release(places))
         return await asyncio.wrap_future(future)
+
+    async def clear_cache(self) -> Cleared:
+        """Forget every cached prefix, between two steps. Raises EngineClosed."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[Cleared] = loop.create_future()
+
+        def settle(cleared: Cleared) -> None:
+            if not done.done():
+                done.set_result(cleared)
+
+        def told(cleared: Cleared) -> None:
+            with contextlib.suppress(RuntimeError):  # that loop has ended: nobody waits any more
+                loop.call_soon_threadsafe(settle, cleared)
+
+        self._check_open()
+        self._engine.clear_cache(told)
+        self._notify()
+        while not done.done():
+            await asyncio.wait({done}, timeout=ALIVE_SECONDS)
+            if not self.alive() and not done.done():
+                raise EngineClosed(self._death or CLOSING)
+        return done.result()
 
     def stats(self) -> EngineStats:
         return self._engine.stats()

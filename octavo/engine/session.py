@@ -206,8 +206,13 @@ class Session:
 def _text_stream(prepared: Prepared, tokenizer: Tokenizer | None) -> TextStream | None:
     if tokenizer is None:
         return None
-    keep_stop = prepared.params.include_stop_str_in_output
-    return TextStream(tokenizer, prepared.stops, keep_stop=keep_stop)
+    params = prepared.params
+    return TextStream(
+        tokenizer,
+        prepared.stops,
+        keep_stop=params.include_stop_str_in_output,
+        skip_special=params.skip_special_tokens,
+    )
 
 
 def _read(choice: _Choice, tokens: Sequence[int]) -> tuple[int, str]:

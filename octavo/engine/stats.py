@@ -82,3 +82,12 @@ class EngineStats:
             block_ages=pool.ages.spreads(),
             step_tokens=step_tokens.spread(),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cleared:
+    """What emptying the cache did. `held_blocks` are in use or pinned: they stay where they are
+    until they are let go, but nobody finds them any more."""
+
+    freed_blocks: int
+    held_blocks: int

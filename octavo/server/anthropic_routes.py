@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 from starlette.requests import Request
@@ -12,8 +10,15 @@ from starlette.responses import Response
 from octavo.core.errors import OctavoError
 from octavo.server import anthropic_errors
 from octavo.server.anthropic import Translator
+from octavo.server.anthropic_answers import (
+    AnthropicError,
+    AnthropicEvent,
+    AnthropicMessage,
+    CountedTokens,
+)
 from octavo.server.anthropic_reply import PING, MessageReply
 from octavo.server.anthropic_wire import CountRequest, MessagesRequest
+from octavo.server.api_description import described
 from octavo.server.contract import ServedEngine
 from octavo.server.disconnect import while_connected
 from octavo.server.errors import fault_of
@@ -35,8 +40,12 @@ class AnthropicRoutes:
 
     def add_to(self, app: FastAPI) -> None:
         root = anthropic_errors.ROOT
-        app.post(root, openapi_extra=body_schema(MessagesRequest))(self.messages)
-        app.post(f"{root}/count_tokens", openapi_extra=body_schema(CountRequest))(self.count_tokens)
+        messages = described(
+            MessagesRequest, answer=AnthropicMessage, event=AnthropicEvent, error=AnthropicError
+        )
+        count = described(CountRequest, answer=CountedTokens, error=AnthropicError)
+        app.post(root, **messages)(self.messages)
+        app.post(f"{root}/count_tokens", **count)(self.count_tokens)
 
     async def messages(self, request: Request) -> Response:
         """Body → job → stream → answer, whole or in events."""
@@ -75,9 +84,3 @@ def failed(error: Exception, request_id: str) -> bytes:
     """The last event of a stream that fails after it began."""
     fault = anthropic_errors.translated(fault_of(error))
     return event(anthropic_errors.body(fault, request_id), name=b"error")
-
-
-def body_schema(wire: type[CountRequest]) -> dict[str, Any]:
-    """The request body for the API description: bodies are read by hand, to bound them first."""
-    content = {"application/json": {"schema": wire.model_json_schema()}}
-    return {"requestBody": {"required": True, "content": content}}

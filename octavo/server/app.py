@@ -13,15 +13,29 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import BaseRoute, Match
 
 import octavo
 from octavo.core.errors import ModelNotFound, OctavoError
+from octavo.server.answers import (
+    ChatCompletion,
+    ChatEvent,
+    Health,
+    ModelCard,
+    Models,
+    Ready,
+    TextCompletion,
+    TextEvent,
+)
 from octavo.server.anthropic_routes import AnthropicRoutes
+from octavo.server.api_description import describe, described
 from octavo.server.contract import ServedEngine
 from octavo.server.disconnect import while_connected
+from octavo.server.engine_routes import EngineRoutes
 from octavo.server.envelope import Envelope
 from octavo.server.errors import HttpFault, fault_of, quoted
 from octavo.server.guard import Guard
+from octavo.server.in_flight import InFlight, Load
 from octavo.server.intake import read_work
 from octavo.server.limits import ServerLimits
 from octavo.server.openai import Job, chat_job, completion_job
@@ -72,12 +86,16 @@ def create_app(
         redoc_url=None,
         redirect_slashes=False,
     )
+    load = Load()
     app.add_exception_handler(HTTPException, refuse_route)
+    app.add_middleware(InFlight, load=load)
     app.add_middleware(Guard, limits=limits, hosts=hosts)
     app.add_middleware(Envelope, observer=seen)  # added last, so outermost
     Routes(engine, limits).add_to(app)
     seen.add_to(app)
+    EngineRoutes(engine, limits, load).add_to(app)
     AnthropicRoutes(engine, limits, keep_agent_headers=keep_agent_headers).add_to(app)
+    describe(app)
     return app
 
 
@@ -86,7 +104,7 @@ async def refuse_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 405:
         message = f"{request.method} is not allowed here."
-        headers = tuple((error.headers or {}).items())
+        headers = (("allow", ", ".join(allowed_methods(request))),)
         raise HttpFault(405, message, code="method_not_allowed", headers=headers)
     if error.status_code == 404:
         message = f"There is nothing at {quoted(request.scope['path'])}."
@@ -94,10 +112,11 @@ async def refuse_route(request: Request, error: Exception) -> Response:
     raise HttpFault(error.status_code, "The request cannot be served.", code="invalid_request")
 
 
-def body_schema(wire: type[ChatRequest] | type[CompletionRequest]) -> dict[str, Any]:
-    """The request body for the API description: bodies are read by hand, to bound them first."""
-    content = {"application/json": {"schema": wire.model_json_schema()}}
-    return {"requestBody": {"required": True, "content": content}}
+def allowed_methods(request: Request) -> list[str]:
+    """What the path of a request may be asked with: one path may have several routes."""
+    routes: list[BaseRoute] = request.app.routes
+    at_path = [each for each in routes if each.matches(request.scope)[0] is not Match.NONE]
+    return sorted({name for each in at_path for name in getattr(each, "methods", None) or ()})
 
 
 class Routes:
@@ -111,13 +130,14 @@ class Routes:
         self._fingerprint = f"octavo-{octavo.__version__}-{info.backend}-{info.kv_cache_dtype}"
 
     def add_to(self, app: FastAPI) -> None:
-        app.get("/health")(self.health)
-        app.get("/ready")(self.ready)
-        app.get("/v1/models")(self.models)
-        app.get("/v1/models/{model:path}")(self.model)
-        chat, completions = body_schema(ChatRequest), body_schema(CompletionRequest)
-        app.post("/v1/chat/completions", openapi_extra=chat)(self.chat)
-        app.post("/v1/completions", openapi_extra=completions)(self.completions)
+        app.get("/health", **described(answer=Health, also=("503",)))(self.health)
+        app.get("/ready", **described(answer=Ready, also=("503",)))(self.ready)
+        app.get("/v1/models", **described(answer=Models))(self.models)
+        app.get("/v1/models/{model:path}", **described(answer=ModelCard))(self.model)
+        chat = described(ChatRequest, answer=ChatCompletion, event=ChatEvent)
+        completions = described(CompletionRequest, answer=TextCompletion, event=TextEvent)
+        app.post("/v1/chat/completions", **chat)(self.chat)
+        app.post("/v1/completions", **completions)(self.completions)
 
     async def health(self) -> Response:
         """Alive: the loop answers and the engine's thread runs. Says nothing about load."""

@@ -8,7 +8,7 @@ from typing import Protocol
 from octavo.core.receipt import Receipt
 from octavo.engine.breakpoints import Keep
 from octavo.engine.generation_defaults import GenerationDefaults
-from octavo.engine.stats import EngineStats
+from octavo.engine.stats import Cleared, EngineStats
 from octavo.engine.stream import Watch
 from octavo.engine.types import Chunk, GenerateRequest
 
@@ -60,8 +60,9 @@ class ChunkStream(Protocol):
 class ServedEngine(Protocol):
     """`submit` validates and enqueues, `tokenize` only makes the prompt's tokens.
 
-    `ready` is None or the reason why not. `watch` sees every chunk of the request when it is made.
-    `now` is the clock of receipts, in seconds; `stats` is a snapshot that costs the engine's thread
+    `ready` is None or the reason why not. `tokenize` and `detokenize` raise what `submit` does, and
+    wait in the same bounded queue. `watch` sees every chunk of the request when it is made. `now`
+    is the clock of receipts, in seconds; `stats` is a snapshot that costs the engine's thread
     nothing.
     """
 
@@ -71,6 +72,8 @@ class ServedEngine(Protocol):
     def now(self) -> float: ...
     def stats(self) -> EngineStats: ...
     async def tokenize(self, request: GenerateRequest) -> list[int]: ...
+    async def detokenize(self, token_ids: Sequence[int]) -> str: ...
+    async def clear_cache(self) -> Cleared: ...
     def token_bytes(self, token_id: int) -> bytes: ...
     def ready(self) -> str | None: ...
     def alive(self) -> bool: ...

@@ -14,8 +14,10 @@ from typing import Protocol
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
+from octavo.server.answers import UsageSums
+from octavo.server.api_description import described
 from octavo.server.contract import ServedEngine
 from octavo.server.errors import HttpFault
 from octavo.server.generation import Outcome
@@ -69,8 +71,10 @@ class Telemetry:
         )
 
     def add_to(self, app: FastAPI) -> None:
-        app.get("/metrics", response_class=Response)(self.metrics)
-        app.get("/v1/usage", openapi_extra={"parameters": PARAMETERS})(self.usage)
+        app.get("/metrics", response_class=PlainTextResponse)(self.metrics)
+        usage = described(answer=UsageSums, refusals={"404": "The server keeps no ledger"})
+        usage["openapi_extra"] = {"parameters": PARAMETERS}
+        app.get("/v1/usage", **usage)(self.usage)
 
     async def close(self) -> None:
         if self._ledger is not None:

@@ -13,7 +13,7 @@ from octavo.core.histogram import Histogram
 from octavo.core.receipt import Receipt
 from octavo.engine.breakpoints import Keep
 from octavo.engine.generation_defaults import GenerationDefaults
-from octavo.engine.stats import EngineStats
+from octavo.engine.stats import Cleared, EngineStats
 from octavo.engine.stream import Watch
 from octavo.engine.types import Chunk, GenerateRequest, TokenLogprob, Usage
 
@@ -156,7 +156,17 @@ class FakeEngine:
         if self.refusal is not None:
             raise self.refusal
         self.requests.append(request)
-        return [1, 2, 3]
+        return [1, 2, 3] if request.prompt is None else list(request.prompt.encode())
+
+    async def detokenize(self, token_ids: Sequence[int]) -> str:
+        if any(token >= 256 for token in token_ids):
+            raise RequestError("token out of the vocabulary", param="tokens")
+        return bytes(token_ids).decode("utf-8", "replace")
+
+    async def clear_cache(self) -> Cleared:
+        if self.refusal is not None:
+            raise self.refusal
+        return Cleared(freed_blocks=7, held_blocks=2)
 
     def token_bytes(self, token_id: int) -> bytes:
         return bytes([token_id])

@@ -15,6 +15,7 @@ from octavo.engine.async_engine import AsyncEngine
 from octavo.server.app import create_app
 from octavo.server.guard import LOOPBACK
 from octavo.server.ledger import Ledger
+from octavo.server.limits import ServerLimits
 from octavo.server.listen import bound_socket, make_server
 from octavo.server.prices import Prices
 from octavo.server.telemetry import Telemetry
@@ -42,6 +43,7 @@ def talker(folder: Path, *, bos: bool = False, **overrides: Any) -> LlamaForCaus
 def serving(
     folder: Path,
     *,
+    limits: ServerLimits = LIMITS,
     ledger: Ledger | None = None,
     prices: Prices | None = None,
     keep_agent_headers: bool = False,
@@ -54,12 +56,12 @@ def serving(
     telemetry = Telemetry(engine, ledger=ledger, prices=prices)
     app = create_app(
         engine,
-        limits=LIMITS,
+        limits=limits,
         hosts=LOOPBACK,
         telemetry=telemetry,
         keep_agent_headers=keep_agent_headers,
     )
-    server = make_server(app, LIMITS)
+    server = make_server(app, limits)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:

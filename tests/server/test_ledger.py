@@ -21,6 +21,7 @@ import pytest
 from octavo.core.errors import RequestError
 from octavo.server import ledger as ledgers
 from octavo.server import ledger_file
+from octavo.server.answers import UsageSums
 from octavo.server.ledger import Ledger
 from octavo.server.ledger_file import NAME, Row
 from octavo.server.prices import Prices
@@ -388,6 +389,7 @@ def test_a_request_becomes_a_row_that_adds_up(
         assert each.cost_dollars == pytest.approx(cost)
     assert (first.read_tokens, second.read_tokens) == (0, 32)
     answer = http.get("/v1/usage", params={"by": "model"})
+    UsageSums.model_validate(answer.json())
     assert answer.json()["data"][0]["model"] == MODEL
     assert answer.json()["data"][0]["read_tokens"] == 32
 

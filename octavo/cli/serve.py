@@ -12,6 +12,7 @@ import typer
 
 from octavo.cli.engine_options import with_engine_options
 from octavo.cli.local import DEFAULT_MODEL
+from octavo.cli.serve_options import Holding, with_holding_options
 from octavo.cli.units import count, size
 from octavo.core.config import EngineConfig
 
@@ -24,8 +25,10 @@ PORT = 8000
 
 
 @with_engine_options
+@with_holding_options
 def serve(
     options: dict[str, Any],
+    holding: Holding,
     model: Annotated[str, typer.Argument(help="alias, folder, .gguf file or hub id")] = (
         DEFAULT_MODEL
     ),
@@ -38,9 +41,11 @@ def serve(
     """Serve a model over the OpenAI API."""
     config = EngineConfig.of(model, **options)
     from octavo.server import listen
-    from octavo.server.limits import ServerLimits
+    from octavo.server.doors import Doors
+    from octavo.server.watchdog import Watchdog
 
-    limits = ServerLimits()
+    limits, hosts = holding.limits(), listen.own_hosts(host)
+    keyring = holding.access.keyring(on_loopback=hosts is not None)
     # The port comes first: finding it taken after a long load would be a pity.
     with listen.bound_socket(host, port) as listener:
         level = logging.INFO if log_requests else logging.WARNING
@@ -49,19 +54,30 @@ def serve(
         engine = load_engine(config)
         from octavo.server.app import create_app
 
-        hosts = listen.own_hosts(host)
-        app = create_app(engine, limits=limits, hosts=hosts)
+        doors = Doors()
+        app = create_app(
+            engine,
+            limits=limits,
+            hosts=hosts,
+            keyring=keyring,
+            share_cache=holding.access.share_cache,
+            doors=doors,
+        )
         url = address(host, listener.getsockname()[1])
-        if hosts is None:
+        if hosts is None and not keyring:
             print(OPEN_WARNING, file=sys.stderr)
-        listen.serve(app, listener, limits=limits, started=lambda: announce(engine.info, url))
+        listen.serve(
+            app,
+            listener,
+            limits=limits,
+            doors=doors,
+            watchdog=Watchdog(engine, doors, seconds=limits.watchdog_seconds),
+            started=lambda: announce(engine.info, url),
+        )
     print("Stopped.")
 
 
-OPEN_WARNING = (
-    "Whoever reaches this address can use the model: there are no API keys. "
-    f"Listen on {HOST} to keep it to this machine."
-)
+OPEN_WARNING = "Whoever reaches this address can use the model: there are no API keys."
 
 
 def load_engine(config: EngineConfig) -> AsyncEngine:

@@ -41,6 +41,11 @@ class Stream:
         assert self._session is not None
         return self._session.prepared.tokens
 
+    @property
+    def began(self) -> bool:
+        """Whether it has left the queue: its first block table has been granted."""
+        return self._session is not None and self._session.receipt.admitted_at is not None
+
     async def __aiter__(self) -> AsyncIterator[Chunk]:
         try:
             while (chunk := await self._chunks.get()) is not None:

@@ -16,12 +16,16 @@ from starlette.responses import Response
 
 import octavo
 from octavo.core.errors import ModelNotFound, OctavoError
+from octavo.server.admission import Admission
+from octavo.server.auth import Auth
 from octavo.server.body import read_body
-from octavo.server.contract import ServedEngine
+from octavo.server.contract import HeldEngine, ServedEngine
 from octavo.server.disconnect import while_connected
+from octavo.server.doors import Doors
 from octavo.server.envelope import Envelope
 from octavo.server.errors import HttpFault, fault_of, quoted
 from octavo.server.guard import Guard
+from octavo.server.keys import Keyring
 from octavo.server.limits import ServerLimits
 from octavo.server.openai import Job, chat_job, completion_job
 from octavo.server.openai_reply import Reply
@@ -35,16 +39,27 @@ Translate = Callable[..., Job]
 
 
 def create_app(
-    engine: ServedEngine,
+    running: HeldEngine,
     *,
     limits: ServerLimits | None = None,
     hosts: frozenset[str] | None = None,
+    keyring: Keyring | None = None,
+    share_cache: bool = False,
+    doors: Doors | None = None,
 ) -> FastAPI:
     """The ASGI application over a running engine, which it closes at shutdown.
 
-    `hosts` are the host names it answers to; None is any (right only beyond loopback).
+    `hosts` are the host names it answers to; None is any (right only beyond loopback). Without keys
+    in `keyring` it asks nobody for one. `share_cache`: keys may read each other's cached blocks.
     """
-    limits = limits or ServerLimits()
+    limits, keyring = limits or ServerLimits(), keyring or Keyring()
+    engine: ServedEngine = Admission(
+        running,
+        limits,
+        doors=doors or Doors(),
+        n_owners=keyring.n_owners,
+        isolated=not share_cache,
+    )
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -66,6 +81,7 @@ def create_app(
         redirect_slashes=False,
     )
     app.add_exception_handler(HTTPException, refuse_route)
+    app.add_middleware(Auth, keyring=keyring)
     app.add_middleware(Guard, limits=limits, hosts=hosts)
     app.add_middleware(Envelope)  # added last, so outermost
     Routes(engine, limits).add_to(app)

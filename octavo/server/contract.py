@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Protocol
 
 from octavo.engine.generation_defaults import GenerationDefaults
@@ -30,11 +30,19 @@ class ServedModel(Protocol):
     def defaults(self) -> GenerationDefaults: ...
 
 
+Admit = Callable[[int], None]
+"""Called with the prompt tokens that the cache lacks, before a request enters; raises to refuse."""
+
+
 class ChunkStream(Protocol):
     """One accepted request. Iterating yields chunks in order; `cancel` may be called twice.
 
-    Chunks that are not taken are joined: they wait as one chunk per choice.
+    Chunks that are not taken are joined: they wait as one chunk per choice. `began`: whether it
+    has left the queue.
     """
+
+    @property
+    def began(self) -> bool: ...
 
     @property
     def prompt_token_ids(self) -> list[int]: ...
@@ -52,3 +60,17 @@ class ServedEngine(Protocol):
     def ready(self) -> str | None: ...
     def alive(self) -> bool: ...
     async def close(self) -> None: ...
+
+
+class HeldEngine(ServedEngine, Protocol):
+    """An engine that lets the server decide what enters, and see that it gets on.
+
+    `progress` is None without work, else a value that changes whenever the work gets on. `fail`
+    ends every request with `reason`; the engine takes none after it.
+    """
+
+    async def submit(
+        self, request: GenerateRequest, *, admit: Admit | None = None
+    ) -> ChunkStream: ...
+    def progress(self) -> object: ...
+    def fail(self, reason: str) -> None: ...

@@ -51,13 +51,14 @@ def test_address(host: str, url: str) -> None:
 def test_serving(octavo: Run, monkeypatch: pytest.MonkeyPatch, host: str, is_open: bool) -> None:
     calls: list[Any] = []
 
-    def serve(app: Any, listener: Any, *, limits: Any, started: Callable[[], None]) -> None:
+    def serve(app: Any, listener: Any, *, started: Callable[[], None], **parts: Any) -> None:
         calls.append(next(m for m in app.user_middleware if m.cls.__name__ == "Guard").kwargs)
         started()
 
     monkeypatch.setattr(command, "load_engine", lambda config: FakeEngine())
     monkeypatch.setattr(listen, "serve", serve)
-    done = octavo("serve", "m", "--port", "0", "--host", host)
+    flags = ("--allow-unauthenticated",) if is_open else ()
+    done = octavo("serve", "m", "--port", "0", "--host", host, *flags)
     assert done.code == 0
     assert done.out.startswith("Octavo serves fake-model at http://127.0.0.1:")
     assert done.out.endswith("Stopped.\n")

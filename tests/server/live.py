@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from transformers import LlamaForCausalLM
@@ -14,6 +15,7 @@ from transformers import LlamaForCausalLM
 from octavo.engine.async_engine import AsyncEngine
 from octavo.server.app import create_app
 from octavo.server.guard import LOOPBACK
+from octavo.server.limits import ServerLimits
 from octavo.server.listen import bound_socket, make_server
 from tests.checkpoints import tiny_llama
 from tests.engine.conftest import CHATML, byte_level
@@ -36,12 +38,22 @@ def talker(folder: Path, *, bos: bool = False) -> LlamaForCausalLM:
 
 
 @contextmanager
-def serving(folder: Path, **options: Any) -> Iterator[tuple[AsyncEngine, str]]:
-    """The engine of the checkpoint in `folder`, and the URL at which it is served."""
+def serving(
+    folder: Path,
+    *,
+    limits: ServerLimits = LIMITS,
+    app: Mapping[str, Any] = MappingProxyType({}),
+    **options: Any,
+) -> Iterator[tuple[AsyncEngine, str]]:
+    """The engine of the checkpoint in `folder`, and the URL at which it is served.
+
+    `app` goes to the application, `options` to the engine.
+    """
     engine = AsyncEngine.load(str(folder), served_model_name=MODEL, **{**DEFAULTS, **options})
     listener = bound_socket("127.0.0.1", 0)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    server = make_server(create_app(engine, limits=LIMITS, hosts=LOOPBACK), LIMITS)
+    made = create_app(engine, limits=limits, hosts=LOOPBACK, **app)
+    server = make_server(made, limits, doors=app.get("doors"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:

@@ -28,13 +28,23 @@ STOPPING = "Stopping: running requests have 30 s to finish; once more ends them 
 SERVE = """
 import sys
 from octavo.server.app import create_app
+from octavo.server.doors import Doors
 from octavo.server.limits import ServerLimits
 from octavo.server.listen import bound_socket, serve
+from octavo.server.watchdog import Watchdog
 from tests.server.fake_engine import FakeEngine
 engine = FakeEngine()
 listener = bound_socket("127.0.0.1", 0)
 port = listener.getsockname()[1]
-serve(create_app(engine), listener, limits=ServerLimits(), started=lambda: print(port, flush=True))
+doors, limits = Doors(), ServerLimits()
+serve(
+    create_app(engine, doors=doors),
+    listener,
+    limits=limits,
+    doors=doors,
+    watchdog=Watchdog(engine, doors, seconds=limits.watchdog_seconds),
+    started=lambda: print(port, flush=True),
+)
 print("closed" if engine.closed else "left open")
 """
 
@@ -85,12 +95,8 @@ def test_a_signal_ends_it_cleanly(number: int) -> None:
 
 
 def refuses(url: str) -> bool:
-    """Whether no new connection is taken."""
-    try:
-        httpx.get(f"{url}/health")
-    except httpx.ConnectError:
-        return True
-    return False
+    """Whether the server says that it is leaving."""
+    return httpx.get(f"{url}/ready").status_code == 503
 
 
 def test_a_second_signal_does_not_wait(eventually: Eventually) -> None:

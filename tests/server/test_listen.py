@@ -48,6 +48,15 @@ serve(
 print("closed" if engine.closed else "left open")
 """
 
+DRAINING = """
+from octavo.engine.types import Chunk
+engine = FakeEngine()
+from tests.server.fake_engine import usage
+engine.script = lambda request: [
+    Chunk(0, "Hel", (1,)), 1.0, Chunk(0, "lo", (1,), finish_reason="stop", usage=usage())
+]
+"""
+
 HANGING = """
 from octavo.engine.types import Chunk
 engine = FakeEngine()
@@ -122,6 +131,40 @@ def test_a_second_signal_does_not_wait(eventually: Eventually) -> None:
             last = [line for line in lines if line][-1]
         out, err = process.communicate(timeout=20)
     assert "engine_closed" in last
+    assert (process.returncode, out, err) == (0, "closed\n", STOPPING)
+
+
+def test_draining_finishes_what_runs_and_answers_who_comes(eventually: Eventually) -> None:
+    """Ready says no at once; new work gets 503 and a closed connection, never a reset."""
+    with subprocess.Popen(
+        [sys.executable, "-c", SERVE.replace("engine = FakeEngine()", DRAINING)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.getcwd()},
+    ) as process:
+        assert process.stdout is not None
+        url = f"http://127.0.0.1:{int(process.stdout.readline())}"
+        body = {"model": MODEL, "prompt": "a", "stream": True}
+        with (
+            httpx.Client(transport=httpx.HTTPTransport(retries=5), timeout=20) as client,
+            httpx.Client(timeout=20) as late,
+            client.stream("POST", f"{url}/v1/completions", json=body) as answer,
+        ):
+            lines = answer.iter_lines()
+            assert "Hel" in next(lines)
+            assert late.get(f"{url}/ready").status_code == 200
+            process.send_signal(signal.SIGTERM)
+            eventually(lambda: late.get(f"{url}/ready").status_code == 503)
+            eventually(lambda: late.post(f"{url}/v1/completions", json=body).status_code == 503)
+            refused = late.post(f"{url}/v1/completions", json=body)
+            assert refused.json()["error"]["code"] == "engine_closed"
+            assert refused.headers["connection"] == "close"
+            assert late.get(f"{url}/health").status_code == 200
+            told = [line for line in lines if line]
+        out, err = process.communicate(timeout=20)
+    assert "lo" in told[0]
+    assert told[-1] == "data: [DONE]"
     assert (process.returncode, out, err) == (0, "closed\n", STOPPING)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -56,6 +57,9 @@ def serving(
     server = make_server(made, limits, doors=app.get("doors"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
+    while not server.started:
+        assert thread.is_alive()
+        time.sleep(0.01)
     try:
         yield engine, url
     finally:

@@ -154,7 +154,6 @@ class Scene:
 
     def ask(self, n: int, eventually: Eventually) -> None:
         """Half of them streamed; two run and have begun to answer, the others wait."""
-        eventually(self.up)
 
         def one(i: int) -> None:
             body = {"model": "tiny", "prompt": prompt(20 + i), "max_tokens": 400}
@@ -166,12 +165,6 @@ class Scene:
         for thread in self._threads:
             thread.start()
         eventually(lambda: self.begun(n))
-
-    def up(self) -> bool:
-        try:
-            return httpx.get(f"{self.url}/health").status_code == 200
-        except httpx.TransportError:
-            return False
 
     def begun(self, n: int) -> bool:
         stats = self.engine.stats()

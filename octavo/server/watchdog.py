@@ -64,6 +64,7 @@ class Watchdog:
             self._doors.fail(reason)
 
     def start(self) -> None:
+        self._arm()
         threading.Thread(target=self._run, name="octavo-watchdog", daemon=True).start()
 
     def stop(self) -> None:
@@ -73,13 +74,17 @@ class Watchdog:
     def _run(self) -> None:
         looks = 0
         while not self._stop.wait(LOOK_SECONDS):
-            if self._seconds and not self._doors.failure and looks % LOOKS_PER_ARMING == 0:
-                arm(self._seconds + EXIT_SECONDS)
-            looks += 1
             self.look()
             if self._doors.failure:
                 arm(EXIT_SECONDS)
                 return
+            looks += 1
+            if looks % LOOKS_PER_ARMING == 0:
+                self._arm()
+
+    def _arm(self) -> None:
+        if self._seconds:
+            arm(self._seconds + EXIT_SECONDS)
 
 
 def dump_stacks() -> None:

@@ -28,7 +28,6 @@ SERVE = """
 import ctypes
 from octavo.server import listen, watchdog
 from octavo.server.app import create_app
-from octavo.core.batch import Batch, StepResult
 from octavo.server.doors import Doors
 from octavo.server.limits import ServerLimits
 from octavo.server.listen import bound_socket, serve
@@ -245,4 +244,22 @@ def test_a_step_that_raises_ends_the_running_ones_only(
     scene.finish()
     assert scene.doors.failure is None
     body = {"model": "tiny", "prompt": prompt(20), "max_tokens": 3}
+    assert httpx.post(f"{scene.url}{COMPLETIONS}", json=body, timeout=30).status_code == 200
+
+
+def test_a_tokeniser_that_raises_costs_one_request_only(
+    scene: Scene, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = scene.engine._engine
+
+    def broken(*args: Any) -> None:
+        raise RuntimeError(CANARY)
+
+    body = {"model": "tiny", "prompt": prompt(20), "max_tokens": 3}
+    with monkeypatch.context() as patch:
+        patch.setattr(inner._preparer, "prepare", broken)
+        answer = httpx.post(f"{scene.url}{COMPLETIONS}", json=body, timeout=30)
+    assert answer.status_code == 500
+    assert CANARY not in answer.text
+    eventually(lambda: inner.room == inner.max_live)
     assert httpx.post(f"{scene.url}{COMPLETIONS}", json=body, timeout=30).status_code == 200

@@ -31,7 +31,7 @@ def drive(port: int, bodies: list[dict[str, Any]], *, at_seconds: list[float]) -
     """Send `bodies`, each at its time, from another process. Raises if one is not answered."""
     plan = json.dumps({"port": port, "bodies": bodies, "at": at_seconds})
     command = [sys.executable, "-m", "benchmarks.server_client"]
-    done = subprocess.run(command, input=plan, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, input=plan, stdout=subprocess.PIPE, text=True, check=True)
     return Seen(**json.loads(done.stdout))
 
 
@@ -40,7 +40,7 @@ async def ask(port: int, body: dict[str, Any], at_seconds: float, start: float) 
     await asyncio.sleep(start + at_seconds - time.perf_counter())
     async with Exchange(port, PATH, body) as answer:
         if answer.status != 200:
-            raise SystemExit(f"the server answered {answer.status}")
+            raise SystemExit(f"the server answered {answer.status}: {await answer.body()}")
         if not body["stream"]:
             await answer.body()
             return [time.perf_counter() - start]

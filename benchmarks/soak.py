@@ -26,6 +26,7 @@ from benchmarks.record import write
 from octavo.engine.async_engine import AsyncEngine
 from octavo.engine.stats import EngineStats
 from octavo.server.app import create_app
+from octavo.server.contract import HeldEngine
 from octavo.server.guard import LOOPBACK
 from octavo.server.limits import ServerLimits
 from octavo.server.listen import bound_socket, make_server
@@ -66,7 +67,7 @@ class Soaked:
 
 
 @contextlib.contextmanager
-def served(engine: AsyncEngine, limits: ServerLimits) -> Iterator[int]:
+def served(engine: HeldEngine, limits: ServerLimits) -> Iterator[int]:
     """The port at which `engine` is served, by a thread of this process. Closes the engine."""
     listener = bound_socket("127.0.0.1", 0)
     port = listener.getsockname()[1]

@@ -11,7 +11,7 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 from octavo.compute.progress import Progress
 from octavo.core.config import EngineConfig
@@ -20,12 +20,13 @@ from octavo.engine.build import Built, build
 from octavo.engine.info import EngineInfo
 from octavo.engine.session import Session
 from octavo.engine.stats import EngineStats
-from octavo.engine.stream import Stream
+from octavo.engine.stream import Stream, Watch
 from octavo.engine.types import Chunk, GenerateRequest
 
 log = logging.getLogger(__name__)
 
 Admit = Callable[[int], None]
+Result = TypeVar("Result")
 
 JOIN_SECONDS = 30.0
 DEAD_JOIN_SECONDS = 1.0  # a thread that hangs is not waited for
@@ -58,14 +59,21 @@ class AsyncEngine:
 
     # -- on the event loop ------------------------------------------------------------------------
 
-    async def submit(self, request: GenerateRequest, *, admit: Admit | None = None) -> Stream:
+    async def submit(
+        self,
+        request: GenerateRequest,
+        watch: Watch | None = None,
+        *,
+        admit: Admit | None = None,
+    ) -> Stream:
         """Count the request in, validate and tokenise off the loop, then enqueue.
 
         `admit` is called on another thread, with the prompt tokens that the cache lacks. Raises
         RequestError for what is wrong with the request, Overloaded, which costs no tokenising,
         EngineClosed, or what `admit` raises.
         """
-        stream = Stream(asyncio.get_running_loop(), deliver=self._put_out, cancel=self.cancel)
+        loop = asyncio.get_running_loop()
+        stream = Stream(loop, deliver=self._put_out, cancel=self.cancel, watch=watch)
         try:
             await asyncio.wrap_future(self._start(request, stream, admit))
         except BaseException:
@@ -106,6 +114,26 @@ class AsyncEngine:
         """The UTF-8 bytes a token stands for; empty without a tokenizer."""
         tokenizer = self._engine.tokenizer
         return b"" if tokenizer is None else tokenizer.token_bytes(token_id)
+
+    def now(self) -> float:
+        """The clock of receipts, in seconds."""
+        return self._engine.now()
+
+    async def tokenize(self, request: GenerateRequest) -> list[int]:
+        """The request's prompt as token ids, made off the loop. It takes a place meanwhile.
+
+        Raises RequestError, Overloaded or EngineClosed.
+        """
+        return await self._off_loop(lambda: self._engine.tokenize(request))
+
+    async def _off_loop(self, work: Callable[[], Result]) -> Result:
+        """`work` on a preparing thread, whose queue is bounded by the places it takes."""
+        with self._wake:
+            self._check_open()
+            places = self._engine.reserve(None)
+            future = self._preparing.submit(work)
+        future.add_done_callback(lambda _: self._engine.release(places))
+        return await asyncio.wrap_future(future)
 
     def stats(self) -> EngineStats:
         return self._engine.stats()
@@ -160,6 +188,8 @@ class AsyncEngine:
         try:
             while self._wait():
                 self._engine.step()
+                if self._death is not None:
+                    return  # given up in the middle of the step: everybody has been told
                 self._flush()
             if self._death is not None:
                 return
@@ -186,12 +216,13 @@ class AsyncEngine:
     def _flush(self) -> None:
         """Hand each stream its chunks of this step, with one wake-up per stream's loop."""
         outbox, self._outbox = self._outbox, {}
+        now = self._engine.now()
         by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Stream, list[Chunk]]]] = {}
         for stream, chunks in outbox.items():
             by_loop.setdefault(stream.loop, []).append((stream, chunks))
         for loop, batch in by_loop.items():
             try:
-                loop.call_soon_threadsafe(_hand_over, batch)
+                loop.call_soon_threadsafe(_hand_over, batch, now)
             except RuntimeError:  # that loop has ended, and its streams with it
                 for stream, _ in batch:
                     stream.abandon()
@@ -211,6 +242,6 @@ class AsyncEngine:
         self._flush()
 
 
-def _hand_over(batch: list[tuple[Stream, list[Chunk]]]) -> None:
+def _hand_over(batch: list[tuple[Stream, list[Chunk]]], now: float) -> None:
     for stream, chunks in batch:
-        stream.receive(chunks)
+        stream.receive(chunks, now)

@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from octavo.core.errors import Overloaded
+from octavo.engine.stats import EngineStats
+from octavo.engine.stream import Watch
 from octavo.engine.types import GenerateRequest
 from octavo.server.contract import ChunkStream, HeldEngine, ServedModel
 from octavo.server.doors import Doors
@@ -104,10 +106,19 @@ class Admission:
             return "too many prompt tokens wait"
         return self._engine.ready()
 
+    def now(self) -> float:
+        return self._engine.now()
+
+    def stats(self) -> EngineStats:
+        return self._engine.stats()
+
+    async def tokenize(self, request: GenerateRequest) -> list[int]:
+        return await self._engine.tokenize(request)
+
     async def close(self) -> None:
         await self._engine.close()
 
-    async def submit(self, request: GenerateRequest) -> ChunkStream:
+    async def submit(self, request: GenerateRequest, watch: Watch | None = None) -> ChunkStream:
         """Raises HttpFault 429 or 503 for what is refused, and what the engine raises."""
         if self._doors.closed:
             raise HttpFault(503, SHUTTING_DOWN, code="engine_closed", headers=(CLOSE, *waits(None)))
@@ -121,7 +132,7 @@ class Admission:
         try:
             async with asyncio.timeout_at(deadlines.first):
                 stream = await self._engine.submit(
-                    request, admit=lambda tokens: self._enter(ticket, tokens)
+                    request, watch, admit=lambda tokens: self._enter(ticket, tokens)
                 )
         except TimeoutError:
             ticket.close()

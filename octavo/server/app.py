@@ -17,14 +17,15 @@ from starlette.responses import Response
 import octavo
 from octavo.core.errors import ModelNotFound, OctavoError
 from octavo.server.admission import Admission
+from octavo.server.anthropic_routes import AnthropicRoutes
 from octavo.server.auth import Auth
-from octavo.server.body import read_body
 from octavo.server.contract import HeldEngine, ServedEngine
 from octavo.server.disconnect import while_connected
 from octavo.server.doors import Doors
 from octavo.server.envelope import Envelope
 from octavo.server.errors import HttpFault, fault_of, quoted
 from octavo.server.guard import Guard
+from octavo.server.intake import read_work
 from octavo.server.keys import Keyring
 from octavo.server.limits import ServerLimits
 from octavo.server.openai import Job, chat_job, completion_job
@@ -33,8 +34,8 @@ from octavo.server.openai_shapes import ChatShape, CompletionShape, Shape
 from octavo.server.openai_wire import ChatRequest, CompletionRequest
 from octavo.server.sse import EventStream, event
 from octavo.server.streams import Streams
+from octavo.server.telemetry import Telemetry
 
-MAX_LABEL_CHARS = 128
 Translate = Callable[..., Job]
 
 
@@ -46,11 +47,15 @@ def create_app(
     keyring: Keyring | None = None,
     share_cache: bool = False,
     doors: Doors | None = None,
+    telemetry: Telemetry | None = None,
+    keep_agent_headers: bool = False,
 ) -> FastAPI:
     """The ASGI application over a running engine, which it closes at shutdown.
 
     `hosts` are the host names it answers to; None is any (right only beyond loopback). Without keys
     in `keyring` it asks nobody for one. `share_cache`: keys may read each other's cached blocks.
+    `telemetry` is closed with it; without one there is no ledger.
+    `keep_agent_headers`: /v1/messages renders the line that coding agents put first, new each time.
     """
     limits, keyring = limits or ServerLimits(), keyring or Keyring()
     engine: ServedEngine = Admission(
@@ -60,6 +65,7 @@ def create_app(
         n_owners=keyring.n_owners,
         isolated=not share_cache,
     )
+    seen = telemetry or Telemetry(engine)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -70,6 +76,7 @@ def create_app(
             pass  # a second stop signal: the same end, only sooner
         finally:
             await engine.close()
+            await seen.close()
 
     app = FastAPI(
         title="Octavo",
@@ -83,8 +90,10 @@ def create_app(
     app.add_exception_handler(HTTPException, refuse_route)
     app.add_middleware(Auth, keyring=keyring)
     app.add_middleware(Guard, limits=limits, hosts=hosts)
-    app.add_middleware(Envelope)  # added last, so outermost
+    app.add_middleware(Envelope, observer=seen)  # added last, so outermost
     Routes(engine, limits).add_to(app)
+    seen.add_to(app)
+    AnthropicRoutes(engine, limits, keep_agent_headers=keep_agent_headers).add_to(app)
     return app
 
 
@@ -178,15 +187,10 @@ class Routes:
         return Response(body, media_type="application/json")
 
     async def _job(self, request: Request, translate: Translate) -> Job:
-        raw = await read_body(request, self._limits)
-        label = request.headers.get("x-request-id", "")[:MAX_LABEL_CHARS]
-
-        def work() -> Job:
+        def work(raw: bytes, label: str) -> Job:
             return translate(raw, served=self._engine.info, limits=self._limits, label=label)
 
-        if len(raw) <= self._limits.inline_bytes:
-            return work()
-        return await asyncio.to_thread(work)
+        return await read_work(request, self._limits, work)
 
     def _card(self) -> dict[str, Any]:
         info = self._engine.info

@@ -204,7 +204,7 @@ def test_a_deadline_after_the_first_event_is_one_error_event() -> None:
 
 def test_a_tokeniser_that_hangs_does_not_hold_the_caller() -> None:
     class Slow(FakeEngine):
-        async def submit(self, request: GenerateRequest, **rest: Any) -> Any:
+        async def submit(self, request: GenerateRequest, *rest: Any, **more: Any) -> Any:
             await asyncio.sleep(30)
 
     (answer,) = ask(Slow(), limits=ServerLimits(queue_seconds=0.05))

@@ -9,13 +9,15 @@ import resource
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import httpx
 import pytest
 
 from benchmarks.raw_http import Exchange, texts
+from benchmarks.soak import served
 from octavo.engine.async_engine import AsyncEngine
+from octavo.server.limits import ServerLimits
 from tests.engine.tiny import assert_empty, prompt
-from tests.server.conftest import Served
-from tests.server.fake_engine import MODEL, hello
+from tests.server.fake_engine import MODEL, FakeEngine, hello
 from tests.server.faults import COMPLETIONS
 from tests.server.live import serving, talker
 
@@ -101,31 +103,34 @@ def test_streams_cut_anywhere_disturb_nobody_and_leave_nothing(
     assert stats.free_blocks + stats.cached_blocks == stats.total_blocks
 
 
-def test_a_thousand_connections(served: Served, eventually: Eventually) -> None:
+def test_a_thousand_connections(eventually: Eventually) -> None:
     """All are held at once, answered, and their descriptors given back."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = 2 * CONNECTIONS + 200  # both ends are in this process
     if hard != resource.RLIM_INFINITY and hard < needed:
         pytest.skip(f"only {hard} descriptors are allowed here")
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, needed), hard))
-    before = len(os.listdir("/proc/self/fd"))
-    served.engine.script = lambda request: [3.0, *hello(request)]
+    engine = FakeEngine()
+    engine.script = lambda request: [3.0, *hello(request)]
 
-    async def one() -> int:
+    async def one(port: int) -> str:
         body = {"model": MODEL, "prompt": "a", "stream": True}
-        async with Exchange(served.port, COMPLETIONS, body) as answer:
-            assert "".join([text async for text in texts(answer)]) == "Hello"
-            return answer.status
+        async with Exchange(port, COMPLETIONS, body) as answer:
+            assert answer.status == 200
+            return "".join([text async for text in texts(answer)])
 
-    async def story() -> list[int]:
-        asking = [asyncio.create_task(one()) for _ in range(CONNECTIONS)]
-        while len(served.engine.requests) < CONNECTIONS:
+    async def story(port: int) -> list[str]:
+        asking = [asyncio.create_task(one(port)) for _ in range(CONNECTIONS)]
+        while len(engine.requests) < CONNECTIONS:
             await asyncio.sleep(0.02)
         return list(await asyncio.gather(*asking))
 
     try:
-        assert asyncio.run(asyncio.wait_for(story(), 60)) == [200] * CONNECTIONS
-        eventually(lambda: len(os.listdir("/proc/self/fd")) <= before + 5)
-        assert served.http.get("/health").status_code == 200
+        with served(engine, ServerLimits()) as port:
+            before = len(os.listdir("/proc/self/fd"))
+            told = asyncio.run(asyncio.wait_for(story(port), 60))
+            assert told == ["Hello"] * CONNECTIONS
+            eventually(lambda: len(os.listdir("/proc/self/fd")) <= before + 5)
+            assert httpx.get(f"http://127.0.0.1:{port}/health").status_code == 200
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -16,6 +16,7 @@ from octavo.cli.bench import make_bench_app
 from octavo.cli.chat import chat
 from octavo.cli.generate import generate
 from octavo.cli.info import info
+from octavo.cli.keys import make_keys_app
 from octavo.cli.pull import pull
 from octavo.cli.serve import serve
 from octavo.core.errors import EngineError, OctavoError
@@ -53,6 +54,7 @@ def make_app() -> typer.Typer:
     for command in (serve, chat, generate, pull, info):
         app.command()(command)
     app.add_typer(make_bench_app(), name="bench")
+    app.add_typer(make_keys_app(), name="keys")
     return app
 
 

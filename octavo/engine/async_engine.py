@@ -26,10 +26,12 @@ from octavo.engine.types import Chunk, GenerateRequest
 
 log = logging.getLogger(__name__)
 
+Admit = Callable[[int], None]
 Result = TypeVar("Result")
 
 JOIN_SECONDS = 30.0
 ALIVE_SECONDS = 1.0  # how often to look whether the engine thread still runs
+DEAD_JOIN_SECONDS = 1.0  # a thread that hangs is not waited for
 PREPARING_THREADS = 4
 CLOSING = "the engine is shutting down"
 
@@ -59,22 +61,29 @@ class AsyncEngine:
 
     # -- on the event loop ------------------------------------------------------------------------
 
-    async def submit(self, request: GenerateRequest, watch: Watch | None = None) -> Stream:
+    async def submit(
+        self,
+        request: GenerateRequest,
+        watch: Watch | None = None,
+        *,
+        admit: Admit | None = None,
+    ) -> Stream:
         """Count the request in, validate and tokenise off the loop, then enqueue.
 
-        Raises RequestError for what is wrong with the request, Overloaded, which costs no
-        tokenising, or EngineClosed.
+        `admit` is called on another thread, with the prompt tokens that the cache lacks. Raises
+        RequestError for what is wrong with the request, Overloaded, which costs no tokenising,
+        EngineClosed, or what `admit` raises.
         """
         loop = asyncio.get_running_loop()
         stream = Stream(loop, deliver=self._put_out, cancel=self.cancel, watch=watch)
         try:
-            await asyncio.wrap_future(self._start(request, stream))
+            await asyncio.wrap_future(self._start(request, stream, admit))
         except BaseException:
             stream.abandon()  # a cancelled wait does not stop the thread that submits
             raise
         return stream
 
-    def _start(self, request: GenerateRequest, stream: Stream) -> Future[None]:
+    def _start(self, request: GenerateRequest, stream: Stream, admit: Admit | None) -> Future[None]:
         """Have the request prepared and entered. Its places are given back unless it enters."""
 
         def settle(done: Future[None]) -> None:
@@ -84,13 +93,14 @@ class AsyncEngine:
         with self._wake:  # `close` waits for it: no request goes to threads that have been ended
             self._check_open()
             places = self._engine.reserve(request.params)
-            future = self._preparing.submit(self._submit, request, stream)
+            future = self._preparing.submit(self._submit, request, stream, admit)
         future.add_done_callback(settle)
         return future
 
-    def _submit(self, request: GenerateRequest, stream: Stream) -> None:
+    def _submit(self, request: GenerateRequest, stream: Stream, admit: Admit | None) -> None:
         self._check_open()
-        stream.attach(self._engine.enter(self._engine.prepare(request), stream.emit))
+        prepared = self._engine.prepare(request)
+        stream.attach(self._engine.enter(prepared, stream.emit, admit=admit))
         self._notify()
 
     def cancel(self, session: Session) -> None:
@@ -170,6 +180,20 @@ class AsyncEngine:
             return "the queue is full"
         return None
 
+    def progress(self) -> tuple[int, ...] | None:
+        """None without work, else numbers of which one changes whenever the work gets on."""
+        if not self._engine.sessions():
+            return None
+        stats = self._engine.stats()
+        return (stats.computed_tokens, stats.sequences, stats.running, stats.waiting)
+
+    def fail(self, reason: str) -> None:
+        """Answer every request with an error and take no more: the engine does not get on.
+
+        For another thread, while the engine's own hangs in a step.
+        """
+        self._die(reason)
+
     async def close(self) -> None:
         """Abort what runs and end the thread. Idempotent."""
         with self._wake:
@@ -177,7 +201,8 @@ class AsyncEngine:
             self._engine.refuse(CLOSING)
             self._wake.notify()
         self._preparing.shutdown(wait=False)
-        await asyncio.to_thread(self._thread.join, JOIN_SECONDS)
+        patience = JOIN_SECONDS if self._death is None else DEAD_JOIN_SECONDS
+        await asyncio.to_thread(self._thread.join, patience)
 
     def _check_open(self) -> None:
         if self._death is not None:
@@ -191,7 +216,11 @@ class AsyncEngine:
         try:
             while self._wait():
                 self._engine.step()
+                if self._death is not None:
+                    return  # given up in the middle of the step: everybody has been told
                 self._flush()
+            if self._death is not None:
+                return
             self._engine.abort_all()
             self._engine.step()
             self._flush()
@@ -202,8 +231,12 @@ class AsyncEngine:
     def _wait(self) -> bool:
         """Sleep until there is work. False: time to end."""
         with self._wake:
-            self._wake.wait_for(lambda: self._closing or self._engine.busy)
-            return not self._closing
+            self._wake.wait_for(lambda: self._ending or self._engine.busy)
+            return not self._ending
+
+    @property
+    def _ending(self) -> bool:
+        return self._closing or self._death is not None
 
     def _put_out(self, stream: Stream, chunk: Chunk) -> None:
         self._outbox.setdefault(stream, []).append(chunk)
@@ -223,7 +256,11 @@ class AsyncEngine:
                     stream.abandon()
 
     def _die(self, reason: str) -> None:
-        self._death = reason
+        with self._wake:
+            if self._death is not None:
+                return
+            self._death = reason
+            self._wake.notify()
         self._engine.refuse(reason)
         for session in self._engine.sessions():
             try:

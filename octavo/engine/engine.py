@@ -158,9 +158,16 @@ class Engine:
         with self._lock:
             self._live -= places
 
-    def enter(self, prepared: Prepared, emit: Emit) -> Session:
-        """Accept a request whose places are reserved, or raise EngineClosed and leave them so."""
+    def enter(
+        self, prepared: Prepared, emit: Emit, *, admit: Callable[[int], None] | None = None
+    ) -> Session:
+        """Accept a request whose places are reserved, or raise EngineClosed and leave them so.
+
+        `admit` is given the prompt tokens that the cache lacks, and may raise to refuse.
+        """
         session = self._session(prepared, emit)
+        if admit is not None:
+            admit(self.cache.uncached_tokens(session.requests[0]))
         with self._lock:
             self._check_open()
             self._sessions[session.id] = session

@@ -57,6 +57,11 @@ class Stream:
         return self._session.prepared.tokens
 
     @property
+    def began(self) -> bool:
+        """Whether it has left the queue: its first block table has been granted."""
+        return self._session is not None and self._session.receipt.admitted_at is not None
+
+    @property
     def keeps(self) -> tuple[Keep, ...]:
         """What of the prompt the caller asked to keep, by token position."""
         assert self._session is not None

@@ -17,6 +17,7 @@ from starlette.routing import BaseRoute, Match
 
 import octavo
 from octavo.core.errors import ModelNotFound, OctavoError
+from octavo.server.admission import Admission
 from octavo.server.answers import (
     ChatCompletion,
     ChatEvent,
@@ -29,14 +30,17 @@ from octavo.server.answers import (
 )
 from octavo.server.anthropic_routes import AnthropicRoutes
 from octavo.server.api_description import describe, described
-from octavo.server.contract import ServedEngine
+from octavo.server.auth import Auth
+from octavo.server.contract import HeldEngine, ServedEngine
 from octavo.server.disconnect import while_connected
+from octavo.server.doors import Doors
 from octavo.server.engine_routes import EngineRoutes
 from octavo.server.envelope import Envelope
 from octavo.server.errors import HttpFault, fault_of, quoted
 from octavo.server.guard import Guard
 from octavo.server.in_flight import InFlight, Load
 from octavo.server.intake import read_work
+from octavo.server.keys import Keyring
 from octavo.server.limits import ServerLimits
 from octavo.server.openai import Job, chat_job, completion_job
 from octavo.server.openai_reply import Reply
@@ -50,20 +54,31 @@ Translate = Callable[..., Job]
 
 
 def create_app(
-    engine: ServedEngine,
+    running: HeldEngine,
     *,
     limits: ServerLimits | None = None,
     hosts: frozenset[str] | None = None,
+    keyring: Keyring | None = None,
+    share_cache: bool = False,
+    doors: Doors | None = None,
     telemetry: Telemetry | None = None,
     keep_agent_headers: bool = False,
 ) -> FastAPI:
     """The ASGI application over a running engine, which it closes at shutdown.
 
-    `hosts` are the host names it answers to; None is any (right only beyond loopback).
+    `hosts` are the host names it answers to; None is any (right only beyond loopback). Without keys
+    in `keyring` it asks nobody for one. `share_cache`: keys may read each other's cached blocks.
     `telemetry` is closed with it; without one there is no ledger.
     `keep_agent_headers`: /v1/messages renders the line that coding agents put first, new each time.
     """
-    limits = limits or ServerLimits()
+    limits, keyring = limits or ServerLimits(), keyring or Keyring()
+    engine: ServedEngine = Admission(
+        running,
+        limits,
+        doors=doors or Doors(),
+        n_owners=keyring.n_owners,
+        isolated=not share_cache,
+    )
     seen = telemetry or Telemetry(engine)
 
     @contextlib.asynccontextmanager
@@ -89,6 +104,7 @@ def create_app(
     load = Load()
     app.add_exception_handler(HTTPException, refuse_route)
     app.add_middleware(InFlight, load=load)
+    app.add_middleware(Auth, keyring=keyring)
     app.add_middleware(Guard, limits=limits, hosts=hosts)
     app.add_middleware(Envelope, observer=seen)  # added last, so outermost
     Routes(engine, limits).add_to(app)

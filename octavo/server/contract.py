@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol
 
 from octavo.core.receipt import Receipt
@@ -40,13 +40,20 @@ class ServedModel(Protocol):
     def defaults(self) -> GenerationDefaults: ...
 
 
+Admit = Callable[[int], None]
+"""Called with the prompt tokens that the cache lacks, before a request enters; raises to refuse."""
+
+
 class ChunkStream(Protocol):
     """One accepted request. Iterating yields chunks in order; `cancel` may be called twice.
 
-    Chunks that are not taken are joined: they wait as one chunk per choice. The receipt's account
-    of the prompt is final from the first chunk on; `keeps` is what of it the caller asked to keep.
+    Chunks that are not taken are joined: they wait as one chunk per choice. `began`: whether it
+    has left the queue. The receipt's account of the prompt is final from the first chunk on;
+    `keeps` is what of it the caller asked to keep.
     """
 
+    @property
+    def began(self) -> bool: ...
     @property
     def prompt_token_ids(self) -> list[int]: ...
     @property
@@ -78,3 +85,21 @@ class ServedEngine(Protocol):
     def ready(self) -> str | None: ...
     def alive(self) -> bool: ...
     async def close(self) -> None: ...
+
+
+class HeldEngine(ServedEngine, Protocol):
+    """An engine that lets the server decide what enters, and see that it gets on.
+
+    `progress` is None without work, else a value that changes whenever the work gets on. `fail`
+    ends every request with `reason`; the engine takes none after it.
+    """
+
+    async def submit(
+        self,
+        request: GenerateRequest,
+        watch: Watch | None = None,
+        *,
+        admit: Admit | None = None,
+    ) -> ChunkStream: ...
+    def progress(self) -> object: ...
+    def fail(self, reason: str) -> None: ...

@@ -53,13 +53,15 @@ def test_serving(
 ) -> None:
     calls: list[Any] = []
 
-    def serve(app: Any, listener: Any, *, limits: Any, started: Callable[[], None]) -> None:
+    def serve(app: Any, listener: Any, *, started: Callable[[], None], **parts: Any) -> None:
         calls.append(next(m for m in app.user_middleware if m.cls.__name__ == "Guard").kwargs)
         started()
 
     monkeypatch.setattr(command, "load_engine", lambda config: FakeEngine())
     monkeypatch.setattr(listen, "serve", serve)
-    done = octavo("serve", "m", "--port", "0", "--host", host, "--data-dir", str(tmp_path))
+    flags = ["--allow-unauthenticated"] if is_open else []
+    flags += ["--data-dir", str(tmp_path)]
+    done = octavo("serve", "m", "--port", "0", "--host", host, *flags)
     assert done.code == 0
     assert done.out.startswith("Octavo serves fake-model at http://127.0.0.1:")
     assert done.out.endswith("Stopped.\n")
@@ -114,8 +116,8 @@ def test_bad_telemetry_options_are_found_before_loading(
 def test_the_ledger_lies_in_the_folder_for_users_data(
     octavo: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def serve(app: Any, listener: Any, *, limits: Any, started: Callable[[], None]) -> None:
-        del app, listener, limits, started
+    def serve(app: Any, listener: Any, **parts: Any) -> None:
+        del app, listener, parts
 
     made: list[Path] = []
     monkeypatch.setattr("octavo.server.ledger.Ledger", made.append)

@@ -660,3 +660,47 @@ def test_numbers_read_during_a_step_are_those_of_the_last_one(folder: Path) -> N
 
     with house(folder) as h:
         run(story(h))
+
+
+def test_admission_sees_what_the_cache_lacks_and_may_refuse(folder: Path) -> None:
+    seen: list[int] = []
+
+    def refuse(n_tokens: int) -> None:
+        seen.append(n_tokens)
+        raise Overloaded("not now")
+
+    async def story(h: House) -> None:
+        tokens = prompt(100)
+        request = GenerateRequest(prompt_token_ids=tokens, params=GREEDY)
+        await read(await h.engine.submit(request, admit=seen.append))
+        with pytest.raises(Overloaded, match="not now"):
+            await h.engine.submit(request, admit=refuse)
+        salted = replace(request, salt="x")
+        await read(await h.engine.submit(salted, admit=seen.append))
+        await h.until_empty()
+
+    with house(folder) as h:
+        run(story(h))
+    assert seen == [100, 100 - 96, 100]
+
+
+def test_a_failed_engine_tells_everybody_and_takes_nothing_more(folder: Path) -> None:
+    async def story(h: House) -> None:
+        assert h.engine.progress() is None
+        h.runner.go.clear()
+        streams = [await h.submit(prompt(20, seed=i), LONG) for i in range(3)]
+        await h.until(lambda: h.engine.progress() is not None)
+        h.engine.fail("given up")
+        h.engine.fail("a second time")
+        for stream in streams:
+            (last,) = await read(stream)
+            assert (last.finish_reason, last.error) == ("error", "given up")
+        with pytest.raises(EngineClosed, match="given up"):
+            await h.submit(prompt(5))
+        assert not h.engine.alive()
+        h.runner.go.set()  # the step that hung comes back, and nobody hears of it
+        h.engine._thread.join(DEADLINE_SECONDS)
+        assert [await read(stream) for stream in streams] == [[], [], []]
+
+    with house(folder) as h:
+        run(story(h))

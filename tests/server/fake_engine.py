@@ -18,7 +18,8 @@ from octavo.engine.stream import Watch
 from octavo.engine.types import Chunk, GenerateRequest, TokenLogprob, Usage
 
 MODEL = "fake-model"
-HANG = "hang"  # a step that never ends
+HANG = "hang"  # a step that never ends, unless it is cancelled
+QUEUED = "queued"  # the same, before the request has begun to run
 Step = Chunk | Exception | float | str
 Script = Callable[[GenerateRequest], Sequence[Step]]
 
@@ -102,6 +103,8 @@ class FakeStream:
         self._steps = steps
         self._number = number
         self._engine = engine
+        self._cancelled = asyncio.Event()
+        self.began = False
         self._watch = watch
 
     async def __aiter__(self) -> AsyncIterator[Chunk]:
@@ -111,8 +114,11 @@ class FakeStream:
             if isinstance(step, float):
                 await asyncio.sleep(step)
             elif isinstance(step, str):
-                await asyncio.Event().wait()
+                self.began = step == HANG
+                await self._cancelled.wait()
+                yield Chunk(0, "", (), finish_reason="abort", usage=usage())
             else:
+                self.began = True
                 if self._watch is not None:
                     self._watch.take(step, self._engine.now())
                 yield step
@@ -121,6 +127,7 @@ class FakeStream:
 
     async def cancel(self) -> None:
         if not self.finished:
+            self._cancelled.set()
             self._engine.cancelled.add(self._number)
 
 
@@ -143,12 +150,21 @@ class FakeEngine:
         self.receipt = Receipt(read=1, written_implicit=1, unkept=1)
         self.not_ready: str | None = None
         self.is_alive = True
+        self.work: object = None
 
-    async def submit(self, request: GenerateRequest, watch: Watch | None = None) -> FakeStream:
+    async def submit(
+        self,
+        request: GenerateRequest,
+        watch: Watch | None = None,
+        *,
+        admit: Callable[[int], None] | None = None,
+    ) -> FakeStream:
         if self.refusal is not None and len(self.requests) >= self.refuse_from:
             raise self.refusal
         if request.prompt_token_ids and max(request.prompt_token_ids) >= 256:
             raise RequestError("token out of the vocabulary", param="prompt_token_ids")
+        if admit is not None:
+            admit(len(request.prompt_token_ids or "prompt"))
         self.requests.append(request)
         return FakeStream(self.script(request), len(self.requests) - 1, self, watch)
 
@@ -182,6 +198,13 @@ class FakeEngine:
 
     def alive(self) -> bool:
         return self.is_alive
+
+    def progress(self) -> object:
+        return self.work
+
+    def fail(self, reason: str) -> None:
+        self.not_ready = reason
+        self.is_alive = False
 
     async def close(self) -> None:
         self.closed = True

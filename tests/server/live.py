@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from transformers import LlamaForCausalLM
@@ -44,26 +46,34 @@ def serving(
     folder: Path,
     *,
     limits: ServerLimits = LIMITS,
+    app: Mapping[str, Any] = MappingProxyType({}),
     ledger: Ledger | None = None,
     prices: Prices | None = None,
     keep_agent_headers: bool = False,
     **options: Any,
 ) -> Iterator[tuple[AsyncEngine, str]]:
-    """The engine of the checkpoint in `folder`, and the URL at which it is served."""
+    """The engine of the checkpoint in `folder`, and the URL at which it is served.
+
+    `app` goes to the application, `options` to the engine.
+    """
     engine = AsyncEngine.load(str(folder), served_model_name=MODEL, **{**DEFAULTS, **options})
     listener = bound_socket("127.0.0.1", 0)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     telemetry = Telemetry(engine, ledger=ledger, prices=prices)
-    app = create_app(
+    made = create_app(
         engine,
         limits=limits,
         hosts=LOOPBACK,
         telemetry=telemetry,
         keep_agent_headers=keep_agent_headers,
+        **app,
     )
-    server = make_server(app, limits)
+    server = make_server(made, limits, doors=app.get("doors"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
+    while not server.started:
+        assert thread.is_alive()
+        time.sleep(0.01)
     try:
         yield engine, url
     finally:

@@ -28,7 +28,7 @@ def _cards() -> dict[str, Any]:
 @cache
 def _names() -> dict[str, str]:
     """Every name and alias, to the card it means."""
-    found = {}
+    found: dict[str, str] = {}
     for name, card in _cards().items():
         found |= dict.fromkeys([name, *card["aliases"]], name)
     return found

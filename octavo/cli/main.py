@@ -16,6 +16,7 @@ from octavo.cli.bench import make_bench_app
 from octavo.cli.chat import chat
 from octavo.cli.generate import generate
 from octavo.cli.info import info
+from octavo.cli.plan import plan
 from octavo.cli.pull import pull
 from octavo.cli.serve import serve
 from octavo.core.errors import EngineError, OctavoError
@@ -50,7 +51,7 @@ def make_app() -> typer.Typer:
         rich_markup_mode=None,  # its tables cut long flag names in a narrow terminal
         callback=root,
     )
-    for command in (serve, chat, generate, pull, info):
+    for command in (serve, chat, generate, pull, info, plan):
         app.command()(command)
     app.add_typer(make_bench_app(), name="bench")
     return app

@@ -30,8 +30,11 @@ def _rich(table: Table) -> Any:
     from rich.text import Text
 
     made = RichTable(box=box.SIMPLE)
+    last = len(table.columns) - 1
     for i, column in enumerate(table.columns):
-        made.add_column(column, justify="right" if i else "left", no_wrap=True)
+        # Where a terminal is too narrow the last column is folded: nothing is cut.
+        no_wrap = i < last
+        made.add_column(column, justify="right" if i else "left", no_wrap=no_wrap, overflow="fold")
     for row in table.rows:
         made.add_row(*map(Text, row))
     return made

@@ -7,6 +7,17 @@ Counted in elements that pass between HBM and the chip, for one head. After Flas
 from __future__ import annotations
 
 
+def projections(prompt: int, answer: int, *, cached: bool) -> int:
+    """K and V computed for a prompt and `answer` tokens after it, in tokens.
+
+    Without a cache each new token computes its whole past again; with one, each token but the last
+    answered, which is never fed back, is computed once.
+    """
+    if cached:
+        return prompt + answer - 1
+    return answer * prompt + answer * (answer - 1) // 2
+
+
 def matrix_bytes(tokens: int, *, element_bytes: int = 2) -> int:
     """Of one head's scores."""
     return tokens * tokens * element_bytes

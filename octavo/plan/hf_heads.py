@@ -108,7 +108,8 @@ def head_dim(fields: Fields, defaults: Mapping[str, int], *, query_heads: int) -
         return fields.size(name, limit=MAX_HEAD_DIM)
     if "head_dim" in defaults:
         return defaults["head_dim"]
-    if fields.has("kv_lora_rank"):  # what a head multiplies; the cache holds the latent instead
+    if fields.has("kv_lora_rank") and fields.has("qk_nope_head_dim"):
+        # What a head multiplies; the cache holds the latent instead.
         nope = fields.size("qk_nope_head_dim", limit=MAX_HEAD_DIM)
         return nope + fields.size("qk_rope_head_dim", limit=MAX_HEAD_DIM)
     spelling = first_of(fields, "hidden_size", "n_embd", "d_model") or "hidden_size"

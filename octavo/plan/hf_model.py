@@ -36,12 +36,14 @@ def from_hf(
     source: str,
     quantization: Mapping[str, Any] | None = None,
     parameters: Parameters | None = None,
+    stored_weight_bytes: int | None = None,
     mtp: bool = False,
 ) -> PlannedModel:
     """Read `config`; raises ModelFileError naming the field.
 
     `quantization`: the parsed `hf_quant_config.json` beside it. `parameters`: if they are known
-    better than the config tells. `mtp`: the layers that guess ahead keep K and V too.
+    better than the config tells. `stored_weight_bytes`: of the weight files beside it. `mtp`: the
+    layers that guess ahead keep K and V too.
     """
     text = text_part(config)
     fields = Fields(text, WHERE)
@@ -67,6 +69,7 @@ def from_hf(
         kv_dtype=kv_dtype,
         kv_rule=kv_rule,
         parameters=parameters or estimated(text, heads, n_layers=n_layers, parts=parts),
+        stored_weight_bytes=stored_weight_bytes,
         is_moe=first_of(fields, *EXPERTS) is not None,
         notes=(f"layer kinds from {rule}",),
     )

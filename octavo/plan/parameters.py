@@ -52,7 +52,7 @@ def _attention(heads: Heads, kv: int, hidden: int, kind: str, text: Mapping[str,
     q, k, v = heads.query_heads * heads.key_dim, kv * heads.key_dim, kv * heads.value_dim
     count = hidden * (2 * q + k + v)
     if kind == "qwen2" or text.get("attention_bias") is True:
-        count += q + k + v + (hidden if kind == "llama" else 0)
+        count += q + k + v + (0 if kind == "qwen2" else hidden)
     return count + (2 * heads.key_dim if kind in _HEAD_NORMS else 0)
 
 

@@ -23,7 +23,7 @@ class GPUPrice:
     sources: str
 
     def __str__(self) -> str:
-        return f"${self.typical:.2f} an hour (${self.low:.2f}–${self.high:.2f}; {self.date})"
+        return f"${self.low:.2f} to ${self.high:.2f}, {self.date}"
 
 
 def _row(low: float, typical: float, high: float, date: str, sources: str) -> GPUPrice:

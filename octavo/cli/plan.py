@@ -35,6 +35,9 @@ def plan(
     demands: Demands,
     models: Models = None,
     mtp: Annotated[bool, typer.Option("--mtp", help="layers that guess ahead run too")] = False,
+    server: Annotated[
+        str | None, typer.Option(metavar="URL", help="a running Octavo to put beside the plan")
+    ] = None,
     cards: Annotated[bool, typer.Option("--cards", help="list the built-in cards")] = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="every formula with its numbers")
@@ -47,6 +50,8 @@ def plan(
     """What a model's KV cache costs: bytes, requests, milliseconds, money."""
     if cards:
         return list_cards()
+    if server is not None:
+        return show_live(server, models, as_json=as_json)
     names = _names(models)
     ask = demands.ask()
     from octavo.cli.plan_model import open_model
@@ -117,6 +122,24 @@ def show_comparison(plans: list[Plan], *, as_json: bool, html: Path | None) -> N
     from octavo.drawing.terminal import show_tables
 
     show_tables([comparison(plans)])
+
+
+def show_live(server: str, models: list[str] | None, *, as_json: bool) -> None:
+    """Prediction beside observation; without a model, of the one that the server names."""
+    from octavo.cli.plan_model import open_model
+    from octavo.cli.plan_server import observe
+    from octavo.plan.live import beside, live_record
+
+    if len(models or []) > 1:
+        raise ConfigError("give at most one MODEL beside --server", param="server")
+    seen = observe(server)
+    model = open_model(models[0] if models else seen.model)
+    if as_json:
+        print(json.dumps(live_record(model, seen)))
+        return
+    from octavo.drawing.terminal import show_tables
+
+    show_tables([beside(model, seen)])
 
 
 def command() -> str:

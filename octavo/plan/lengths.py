@@ -8,8 +8,9 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from octavo.core.errors import ConfigError
 
@@ -17,12 +18,21 @@ MAX_REQUESTS = 1_000_000
 MAX_TOKENS = 1 << 28
 
 
+class Pair(NamedTuple):
+    """Tokens of one request."""
+
+    prompt: int
+    answer: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lengths:
-    """`tokens`: of each request. `source` names them in the report."""
+    """`tokens`: of each request. `pairs`: the same by prompt and answer, where a trace tells.
+    `source` names them in the report."""
 
     tokens: Sequence[int]
     source: str
+    pairs: Sequence[Pair] = ()
 
     @property
     def mean(self) -> float:
@@ -50,33 +60,37 @@ def of_trace(text: str, name: str) -> Lengths:
         found = _csv(text, name)
     if not found:
         raise ConfigError(f"{name}: holds no request with a length", param="lengths")
-    return Lengths(tokens=found, source=f"{len(found):,} requests of {name}")
+    return Lengths(
+        tokens=[max(1, one.prompt + one.answer) for one in found],
+        source=f"{len(found):,} requests of {name}",
+        pairs=found,
+    )
 
 
-def _json_lines(text: str, name: str) -> list[int]:
-    found = []
+def _json_lines(text: str, name: str) -> list[Pair]:
+    found: list[Pair] = []
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip():
             row = _parsed(line, f"{name}: line {number}")
-            found.append(_sum(row, "input_length", "output_length", f"{name}: line {number}"))
+            found.append(_pair(row, "input_length", "output_length", f"{name}: line {number}"))
             _check_count(found, name)
     return found
 
 
-def _session(text: str, name: str) -> list[int]:
+def _session(text: str, name: str) -> list[Pair]:
     row = _parsed(text, name)
     requests = row.get("requests")
     if not isinstance(requests, list):
         raise ConfigError(f"{name}: has no list of requests", param="lengths")
     _check_count(requests, name)
     return [
-        _sum(one if isinstance(one, dict) else {}, "in", "out", f"{name}: request {number}")
+        _pair(one if isinstance(one, dict) else {}, "in", "out", f"{name}: request {number}")
         for number, one in enumerate(requests, 1)
     ]
 
 
-def _csv(text: str, name: str) -> list[int]:
-    found = []
+def _csv(text: str, name: str) -> list[Pair]:
+    found: list[Pair] = []
     for number, row in enumerate(csv.DictReader(io.StringIO(text)), 2):
         where = f"{name}: line {number}"
         try:
@@ -85,7 +99,7 @@ def _csv(text: str, name: str) -> list[int]:
             raise ConfigError(
                 f"{where}: ContextTokens and GeneratedTokens must be whole numbers", param="lengths"
             ) from None
-        found.append(_sum(numbers, "ContextTokens", "GeneratedTokens", where))
+        found.append(_pair(numbers, "ContextTokens", "GeneratedTokens", where))
         _check_count(found, name)
     return found
 
@@ -100,16 +114,16 @@ def _parsed(text: str, where: str) -> dict[str, object]:
     return row
 
 
-def _sum(row: dict[str, object] | dict[str, int], first: str, second: str, where: str) -> int:
-    total = 0
+def _pair(row: Mapping[str, object], first: str, second: str, where: str) -> Pair:
+    numbers = []
     for field in (first, second):
         value = row.get(field)
         if type(value) is not int or not 0 <= value <= MAX_TOKENS:
             raise ConfigError(
                 f"{where}: {field} must be a whole number from 0 to {MAX_TOKENS}", param="lengths"
             )
-        total += value
-    return max(1, total)
+        numbers.append(value)
+    return Pair(*numbers)
 
 
 def _check_count(found: Sequence[object], name: str) -> None:

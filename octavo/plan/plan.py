@@ -12,6 +12,7 @@ from octavo.plan.ask import Ask
 from octavo.plan.calibration import CALIBRATIONS, MAX_BATCH, MAX_GPUS, Calibration, exactly
 from octavo.plan.fits import PAGED_BLOCKS, Allocator, Room
 from octavo.plan.formats import KVFormat, kv_format
+from octavo.plan.fragmentation import Shares, steady_shares_of
 from octavo.plan.geometry import Attention, Geometry
 from octavo.plan.memory import MemoryBill, bill
 from octavo.plan.model import PlannedModel
@@ -82,6 +83,19 @@ class Plan:
         fits = self.paged()
         found = self.ask.batch or (fits.requests if fits else 1)
         return max(1, min(found, MAX_BATCH))
+
+    def waste(self) -> dict[str, Shares]:
+        """Where the room goes in steady state by each allocator; only of a trace that tells prompts
+        and answers apart, and of a model whose layers all keep every token."""
+        plain = all(isinstance(p, Attention) and p.kind.closed for p in self.geometry.parts)
+        if self.room is None or not self.ask.lengths.pairs or not plain:
+            return {}
+        return steady_shares_of(
+            self.ask.lengths.pairs,
+            slots=self.room.longest_context(),
+            max_tokens=self.context,
+            block_tokens=self.ask.block_size,
+        )
 
     @property
     def prompt(self) -> int:

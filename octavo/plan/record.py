@@ -106,6 +106,15 @@ def fits_record(plan: Plan) -> dict[str, Any]:
         "lengths": plan.ask.lengths.source,
         "mean_length_tokens": plan.ask.lengths.mean,
         "reserved_tokens": plan.context,
+        "steady_shares": {
+            name: {
+                "tokens": one.tokens,
+                "reserved": one.reserved,
+                "internal": one.internal,
+                "external": one.external,
+            }
+            for name, one in plan.waste().items()
+        },
         "allocators": [
             {
                 "name": one.name,

@@ -34,6 +34,7 @@ def tables(plan: Plan) -> list[Table]:
         savings_table(plan),
         memory_table(plan),
         fits_table(plan, record["fits"]),
+        waste_table(record["fits"]),
         rates_table(plan, record["rates"]),
         decode_table(plan),
         cost_table(plan, record["cost"]),
@@ -137,6 +138,18 @@ def fits_table(plan: Plan, fits: dict[str, Any]) -> Table | None:
     columns = ("", "requests", "each takes", "holds tokens", "slots lost", "$/M output")
     title = f"How many requests fit: {fits['lengths']}, mean {plan.mean_length:,}"
     return Table(title, columns, tuple(rows))
+
+
+def waste_table(fits: dict[str, Any]) -> Table | None:
+    """Shares of the room while the trace's requests come and go."""
+    if not fits.get("steady_shares"):
+        return None
+    rows = [
+        (name, *(f"{100 * share:.1f} %" for share in shares.values()))
+        for name, shares in fits["steady_shares"].items()
+    ]
+    columns = ("", "tokens", "tokens to come", "never used", "outside")
+    return Table("Where the room goes as requests come and go", columns, tuple(rows))
 
 
 def rates_table(plan: Plan, rates: dict[str, Any]) -> Table | None:

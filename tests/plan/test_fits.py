@@ -220,7 +220,9 @@ def test_powers_of_two() -> None:
     ],
 )
 def test_traces(text: str, lengths: list[int]) -> None:
-    assert of_trace(text, "trace").tokens == lengths
+    found = of_trace(text, "trace")
+    assert found.tokens == lengths
+    assert [sum(pair) for pair in found.pairs] == lengths
 
 
 @pytest.mark.parametrize(

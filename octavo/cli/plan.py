@@ -46,6 +46,9 @@ def plan(
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="write a page with plots there")
     ] = None,
+    svg: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="write each plot there as a file")
+    ] = None,
 ) -> None:
     """What a model's KV cache costs: bytes, requests, milliseconds, money."""
     if cards:
@@ -58,6 +61,8 @@ def plan(
     from octavo.plan.plan import planned
 
     plans = [planned(open_model(name, mtp=mtp), ask) for name in names]
+    if svg is not None:
+        write_plots(plans, svg)
     if len(plans) == 1:
         show(plans[0], explain=explain, as_json=as_json, html=html)
     else:
@@ -140,6 +145,17 @@ def show_live(server: str, models: list[str] | None, *, as_json: bool) -> None:
     from octavo.drawing.terminal import show_tables
 
     show_tables([beside(model, seen)])
+
+
+def write_plots(plans: list[Plan], folder: Path) -> None:
+    """Each plot as <name>.svg in `folder`, which must be there."""
+    from octavo.drawing.svg import drawn
+    from octavo.plan.compare import comparison_plots
+    from octavo.plan.plots import plots
+
+    found = plots(plans[0]) if len(plans) == 1 else comparison_plots(plans)
+    for name, plot in found.items():
+        write(folder / f"{name}.svg", drawn(plot) + "\n")
 
 
 def command() -> str:

@@ -23,8 +23,12 @@ def observe(url: str, *, transport: httpx.BaseTransport | None = None) -> Observ
 
     from octavo.plan.live import observed
 
-    where = urlsplit(url)
-    if where.scheme not in ("http", "https") or not where.hostname:
+    try:
+        where = urlsplit(url)
+        good = where.scheme in ("http", "https") and bool(where.hostname) and where.port != 0
+    except ValueError:
+        good = False
+    if not good:
         raise ConfigError(
             f"server is {url[:80]!a}; give it as http://127.0.0.1:8000", param="server"
         )

@@ -7,7 +7,7 @@ from typing import Any
 
 from octavo.drawing.figures import Table
 
-NARROWEST = 100  # columns; where there is no terminal a table must not be cut to 80
+NARROWEST = 160  # columns; where there is no terminal a table must not be cut to 80
 
 
 def show_tables(tables: Iterable[Table], notes: Iterable[str] = ()) -> None:
@@ -33,8 +33,13 @@ def _rich(table: Table) -> Any:
     last = len(table.columns) - 1
     for i, column in enumerate(table.columns):
         # Where a terminal is too narrow the last column is folded: nothing is cut.
-        no_wrap = i < last
-        made.add_column(column, justify="right" if i else "left", no_wrap=no_wrap, overflow="fold")
+        made.add_column(
+            column,
+            justify="right" if i else "left",
+            no_wrap=i < last,
+            min_width=min(len(column), 8) if i == last else None,
+            overflow="fold",
+        )
     for row in table.rows:
         made.add_row(*map(Text, row))
     return made

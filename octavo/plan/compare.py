@@ -45,10 +45,10 @@ def comparison(plans: Sequence[Plan]) -> Table:
     return Table(title, columns, tuple(rows))
 
 
-def comparison_plot(plans: Sequence[Plan]) -> list[Lines | Bars]:
+def comparison_plots(plans: Sequence[Plan]) -> dict[str, Lines | Bars]:
     """GiB of one sequence by length, and requests that fit."""
-    found: list[Lines | Bars] = [
-        Lines(
+    found: dict[str, Lines | Bars] = {
+        "bytes": Lines(
             title="K and V of one sequence",
             x_label="tokens",
             y_label="GiB",
@@ -61,9 +61,9 @@ def comparison_plot(plans: Sequence[Plan]) -> list[Lines | Bars]:
             },
             log_x=True,
         )
-    ]
+    }
     fits = [(plan.model.name, paged.requests) for plan in plans if (paged := plan.paged())]
     if fits:
         bars = [(name, float(n)) for name, n in fits]
-        found.append(Bars(title="Requests that fit, paged", unit="requests", bars=bars))
+        found["requests"] = Bars(title="Requests that fit, paged", unit="requests", bars=bars)
     return found

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 from octavo.drawing.html import document, html_figure, html_table
-from octavo.plan.compare import comparison, comparison_plot
+from octavo.plan.compare import comparison, comparison_plots
 from octavo.plan.explain import explained
 from octavo.plan.plan import Plan
 from octavo.plan.plots import plots
@@ -20,7 +20,7 @@ def page(plan: Plan, command: str) -> str:
         f"What {plan.model.name} costs on {plan.tp} × {plan.gpu.name}",
         [
             f"<p><code>{escape(command)}</code></p>",
-            *map(html_figure, plots(plan)),
+            *map(html_figure, plots(plan).values()),
             *map(html_table, tables(plan)),
             f"<h2>Every formula</h2><ul>{formulas}</ul>",
         ],
@@ -34,6 +34,6 @@ def comparison_page(plans: Sequence[Plan], command: str) -> str:
         [
             f"<p><code>{escape(command)}</code></p>",
             html_table(comparison(plans)),
-            *map(html_figure, comparison_plot(plans)),
+            *map(html_figure, comparison_plots(plans).values()),
         ],
     )

@@ -125,7 +125,7 @@ def planned(model: PlannedModel, ask: Ask) -> Plan:
         non_torch_bytes=ask.non_torch_bytes,
     )
     room, no_room = _room(model, fmt, found, ask)
-    roofline, no_times = _roofline(model, fmt, gpu, found, ask)
+    roofline, no_times = _roofline(model, fmt, gpu, found, ask, no_room=no_room)
     price = _price(gpu, ask)
     return Plan(
         model=model,
@@ -159,7 +159,7 @@ def _room(
 
 
 def _roofline(
-    model: PlannedModel, fmt: KVFormat, gpu: GPU, found: MemoryBill, ask: Ask
+    model: PlannedModel, fmt: KVFormat, gpu: GPU, found: MemoryBill, ask: Ask, *, no_room: str
 ) -> tuple[Roofline | None, str]:
     """What is missing for times is refused only where an objective depends on them."""
     calibration = calibrated(gpu, ask)
@@ -171,8 +171,8 @@ def _roofline(
         )
     elif model.parameters is None:
         reason = f"the number of weights of {model.name} is not known"
-    elif found.weights_bytes is None:
-        reason = found.weights_rule
+    elif no_room:
+        reason = no_room
     elif ask.gpus > MAX_GPUS:
         reason = f"{ask.gpus} GPUs: times are calibrated for one machine of up to {MAX_GPUS}"
     if calibration is None or model.parameters is None or found.weights_bytes is None or reason:

@@ -11,19 +11,17 @@ from octavo.plan.sizes import GIB
 SHORTEST = 1024
 
 
-def plots(plan: Plan) -> list[Lines | Bars]:
-    """Those that the plan has figures for."""
-    found: list[Lines | Bars] = [bytes_curve(plan), memory_bars(plan)]
+def plots(plan: Plan) -> dict[str, Lines | Bars]:
+    """Those that the plan has figures for, by a short name."""
+    found: dict[str, Lines | Bars] = {"bytes": bytes_curve(plan), "memory": memory_bars(plan)}
     if plan.room is not None:
-        found.append(
-            Bars(
-                title=f"Requests that fit ({plan.ask.lengths.source})",
-                unit="requests",
-                bars=[(one.name, float(one.requests)) for one in plan.allocators()],
-            )
+        found["requests"] = Bars(
+            title=f"Requests that fit ({plan.ask.lengths.source})",
+            unit="requests",
+            bars=[(one.name, float(one.requests)) for one in plan.allocators()],
         )
     if plan.roofline is not None:
-        found.append(decode_curve(plan))
+        found["decode"] = decode_curve(plan)
     return found
 
 

@@ -78,6 +78,15 @@ def test_a_page_needs_nothing_from_outside(octavo: Run, tmp_path: Path) -> None:
     assert "cannot be written" in missing.err
 
 
+def test_each_plot_is_a_file(octavo: Run, tmp_path: Path) -> None:
+    assert octavo("plan", "llama-3.1-8b", "--svg", str(tmp_path)).code == 0
+    names = sorted(file.name for file in tmp_path.iterdir())
+    assert names == ["bytes.svg", "decode.svg", "memory.svg", "requests.svg"]
+    for file in tmp_path.iterdir():
+        ElementTree.fromstring(file.read_text())
+    assert octavo("plan", "llama-3.1-8b", "--svg", str(tmp_path / "no")).code == 2
+
+
 def test_compare(octavo: Run, tmp_path: Path) -> None:
     file = tmp_path / "compare.html"
     names = ("llama-3.1-8b", "qwen3-8b", "deepseek-v4-pro")

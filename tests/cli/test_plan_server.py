@@ -108,7 +108,9 @@ def test_servers_of_another_kind(octavo: Run, pages: dict[str, tuple[int, str]],
     assert done.err.count("\n") == 1
 
 
-@pytest.mark.parametrize("url", ["file:///etc/passwd", "127.0.0.1:8000", "http://", ""])
+@pytest.mark.parametrize(
+    "url", ["file:///etc/passwd", "127.0.0.1:8000", "http://", "http://[", "http://a:b", ""]
+)
 def test_wrong_urls(octavo: Run, url: str) -> None:
     done = octavo("plan", "--server", url)
     assert done.code == 2

@@ -119,7 +119,9 @@ def test_experts_are_read_as_the_batch_meets_them() -> None:
 
 
 def test_copied_heads_and_latents_are_read_by_every_rank() -> None:
-    eight, four = roofline("deepseek-v3", gpus=8), roofline("deepseek-v3", gpus=4, gpu="H200")
+    eight, four = (
+        roofline("deepseek-v3", gpus=gpus, gpu="H200", weights="int4") for gpus in (8, 4)
+    )
     assert eight.sequence_bytes(1000) == 2 * four.sequence_bytes(1000)
     wide, narrow = roofline("llama-3.1-8b", gpus=8), roofline("llama-3.1-8b")
     assert wide.sequence_bytes(1000) == narrow.sequence_bytes(1000)
@@ -136,6 +138,13 @@ def test_nothing_is_predicted_without_a_calibration() -> None:
     given = plan("llama-3.1-8b", gpu="RTX5090", **shares)
     assert given.roofline is not None
     assert given.roofline.calibration.source == "as given"
+
+
+def test_nothing_is_predicted_for_a_model_that_does_not_fit() -> None:
+    found = plan("deepseek-v3", gpus=8)
+    assert found.room is None
+    assert found.roofline is None
+    assert "no room" in found.no_times
 
 
 def test_nothing_is_predicted_beyond_a_calibration() -> None:

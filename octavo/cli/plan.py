@@ -107,8 +107,7 @@ def show(plan: Plan, *, explain: bool, as_json: bool, html: Path | None) -> None
         return
     from octavo.drawing.terminal import show_tables
 
-    missing = [reason for reason in (plan.no_room, plan.no_times) if reason]
-    show_tables(tables(plan), [f"Not shown: {reason}" for reason in dict.fromkeys(missing)])
+    show_tables(tables(plan), plan.remarks())
     if explain:
         print("\n".join(explained(plan)))
 

@@ -44,6 +44,12 @@ def has_card(name: str) -> bool:
     return name.lower() in _names()
 
 
+def card_config(name: str) -> dict[str, Any]:
+    """The config of the card called `name`, which must be there."""
+    config: dict[str, Any] = _cards()[_names()[name]]["config"]
+    return config
+
+
 def planned_card(name: str, *, mtp: bool = False) -> PlannedModel:
     """The model of a card; raises ModelNotFound."""
     own = _names().get(name.lower())
@@ -54,8 +60,7 @@ def planned_card(name: str, *, mtp: bool = False) -> PlannedModel:
             f"{name[:100]!a}: {hint}Give a card, a config.json or its folder, a .gguf file or a "
             "hub id; `octavo plan --cards` lists the cards"
         )
-    card = _cards()[own]
-    config = card["config"]
+    card, config = _cards()[own], card_config(own)
     return from_hf(
         config, own, source="built-in card", parameters=_parameters(card, config), mtp=mtp
     )

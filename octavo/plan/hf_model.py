@@ -23,6 +23,7 @@ from octavo.plan.parameters import estimated
 WHERE = "config.json"
 TEXT_PARTS = ("text_config", "llm_config", "language_config")
 MAX_CONTEXT = 1 << 28
+MAX_RATIO = 1 << 16
 LAYER_COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 LAYER_LISTS = ("layers_block_type", "hybrid_override_pattern", "layer_types")
 CONTEXTS = ("max_position_embeddings", "n_positions", "seq_length", "max_sequence_length")
@@ -108,23 +109,24 @@ def _parts(
         parts, heads = _searched(fields, text, n_layers)
         return parts, heads, "block_configs"
     heads = read_heads(fields, text, n_layers=n_layers)
-    ratios = text.get("compress_ratios")
-    if ratios is not None:
-        if not isinstance(ratios, list) or not all(
-            type(ratio) is int and 0 <= ratio <= 4096 for ratio in ratios
-        ):
-            raise fields.error("compress_ratios", "must list a whole number for each layer")
-        if len(ratios) < n_layers:
-            raise fields.error("compress_ratios", f"must list all {n_layers} layers")
-        return compressed_parts(fields, tuple(ratios[: n_layers + mtp_layers])), heads, (
-            "compress_ratios"
-        )  # fmt: skip
+    if text.get("compress_ratios") is not None:
+        ratios = _ratios(fields, text, n_layers=n_layers)[: n_layers + mtp_layers]
+        return compressed_parts(fields, ratios), heads, "compress_ratios"
     kinds, rule = layer_kinds(fields, text, n_layers=n_layers)
     # The last layers read K and V of earlier ones and keep none.
     shared = fields.count("num_kv_shared_layers", 0, limit=n_layers - 1)
     kept = kinds[: n_layers - shared]
     parts = read_parts(fields, text, kinds=kept, heads=heads, mtp_layers=mtp_layers)
     return parts, heads, rule
+
+
+def _ratios(fields: Fields, text: Mapping[str, Any], *, n_layers: int) -> tuple[int, ...]:
+    """DeepSeek-V4's compression of each layer; layers that guess ahead may follow."""
+    ratios = text["compress_ratios"]
+    good = isinstance(ratios, list) and n_layers <= len(ratios) <= MAX_LAYERS
+    if not good or not all(type(ratio) is int and 0 <= ratio <= MAX_RATIO for ratio in ratios):
+        raise fields.error("compress_ratios", f"must list a whole number for {n_layers} layers")
+    return tuple(ratios)
 
 
 def _searched(

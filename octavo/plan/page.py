@@ -20,6 +20,7 @@ def page(plan: Plan, command: str) -> str:
         f"What {plan.model.name} costs on {plan.tp} × {plan.gpu.name}",
         [
             f"<p><code>{escape(command)}</code></p>",
+            *(f"<p>{escape(line)}</p>" for line in plan.remarks()),
             *map(html_figure, plots(plan).values()),
             *map(html_table, tables(plan)),
             f"<h2>Every formula</h2><ul>{formulas}</ul>",

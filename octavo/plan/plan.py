@@ -51,6 +51,21 @@ class Plan:
     def tp(self) -> int:
         return self.ask.gpus
 
+    def remarks(self) -> list[str]:
+        """What a reader should know beside the figures: what is missing, and odd demands."""
+        found = [f"Not shown: {reason}" for reason in dict.fromkeys((self.no_room, self.no_times))]
+        found = [line for line in found if line != "Not shown: "]
+        longest = self.model.max_position
+        if longest is not None and self.context > longest:
+            found.append(
+                f"A context of {self.context:,} is beyond the {longest:,} positions of the config"
+            )
+        beyond = sum(length > self.context for length in self.ask.lengths.tokens)
+        if beyond:
+            n = len(self.ask.lengths.tokens)
+            found.append(f"{beyond:,} of {n:,} lengths are beyond the context of {self.context:,}")
+        return found
+
     @property
     def longest_shown(self) -> tuple[int, ...]:
         """Lengths that tables show: the usual ones and the maximum."""

@@ -36,7 +36,7 @@ def model_record(plan: Plan) -> dict[str, Any]:
         "max_position": model.max_position,
         "parameters": parameters.total if parameters else None,
         "active_parameters": parameters.active if parameters else None,
-        "notes": list(model.notes),
+        "notes": [*model.notes, *plan.remarks()],
     }
 
 

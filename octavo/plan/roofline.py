@@ -1,5 +1,8 @@
 """Times of prefill and decode: the larger of arithmetic and memory traffic, each over the share of
 the peak that real engines reach. One machine; no queue, no network, no overhead per step.
+
+Scores are counted in the layers that read everything; those within windows, and linear layers' own
+arithmetic, are small and left out.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from octavo.plan.attention_traffic import (
     tiled_accesses,
 )
 from octavo.plan.formats import kv_format
+from octavo.plan.geometry import Attention
 from octavo.plan.plan import Plan, with_query_heads
 from octavo.plan.record import as_record
 from octavo.plan.sizes import binary, gib
@@ -94,13 +95,12 @@ def sequences_table(plan: Plan) -> Table:
 def savings_table(plan: Plan) -> Table:
     """What grouped queries and 8 bits buy."""
     fmt, tp = plan.fmt, plan.tp
-    heads = with_query_heads(plan.model)
-    variants = [
-        ("as it is", plan.geometry, fmt),
-        (f"with K and V for each of {plan.model.query_heads} query heads", heads, fmt),
-        ("in fp8", plan.geometry, kv_format("fp8")),
-        ("in bfloat16", plan.geometry, kv_format("bfloat16")),
-    ]
+    variants = [("as it is", plan.geometry, fmt)]
+    if any(isinstance(part, Attention) for part in plan.geometry.parts):
+        name = f"with K and V for each of {plan.model.query_heads} query heads"
+        variants.append((name, with_query_heads(plan.model), fmt))
+    others = [kv_format(name) for name in ("bfloat16", "fp8")]
+    variants += [(f"in {other.name}", plan.geometry, other) for other in others if other != fmt]
     rows = []
     for name, geometry, kept in variants:
         a_token = geometry.token_bytes(kept, tp)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -107,6 +108,12 @@ def test_what_is_unknown_stays_blank(octavo: Run) -> None:
     assert "Not shown: the number of weights is not known" in out
 
 
+def test_odd_demands_are_remarked(octavo: Run) -> None:
+    out = octavo("plan", "qwen3-8b", "--context", "131072", "--length", "200000").out
+    assert "131,072 is beyond the 40,960 positions" in out
+    assert "1 of 1 lengths are beyond the context" in out
+
+
 def test_cards_are_listed(octavo: Run) -> None:
     out = octavo("plan", "--cards").out
     assert out.count("\n") == len(card_names())
@@ -124,6 +131,26 @@ def test_a_folder_a_config_and_a_header(octavo: Run, tmp_path: Path) -> None:
     config = json.loads(octavo("plan", str(tmp_path / "config.json"), "--json").out)
     assert config["kv"]["dtype"] == "bfloat16"
     assert config["kv"]["bytes_per_token"] == 2 * folder["kv"]["bytes_per_token"] == 2048
+
+
+def test_of_a_hub_id_only_the_config_is_fetched(
+    octavo: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import huggingface_hub
+
+    patterns: list[str] = []
+
+    def snapshot(name: str, **options: Any) -> str:
+        assert name == "owner/name"
+        patterns.extend(options["allow_patterns"])
+        (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+        return str(tmp_path)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
+    record = json.loads(octavo("plan", "owner/name", "--json").out)
+    assert patterns == ["config.json", "hf_quant_config.json"]
+    assert record["model"]["source"] == "hub"
+    assert record["kv"]["bytes_per_token"] == 2048
 
 
 def test_a_checkpoint_that_the_engine_runs(octavo: Run, tmp_path: Path) -> None:

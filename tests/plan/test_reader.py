@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from octavo.core.errors import ConfigError, ModelFileError
 from octavo.core.gguf_header import read_header
 from octavo.core.hf_config import from_hf as engine_reading
+from octavo.plan.cards import card_config, card_names
 from octavo.plan.formats import KV_FORMATS, kv_format
 from octavo.plan.geometry import Attention, Geometry, Recurrent
 from octavo.plan.gguf_model import from_gguf_header
-from octavo.plan.hf_model import from_hf
+from octavo.plan.hf_model import from_hf, text_part
 from octavo.plan.model import PlannedModel
 from tests.families import FAMILIES, GGUF_FAMILIES, tiny_family, write_family_gguf
 
@@ -434,3 +439,30 @@ def test_a_gguf_header(tmp_path: Path, arch: str) -> None:
     assert found.parameters is not None
     assert expected.parameters is not None
     assert found.parameters.total == expected.parameters.total
+
+
+JUNK = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(1 << 70), 1 << 70),
+    st.floats(),
+    st.text(max_size=8),
+    st.lists(st.one_of(st.integers(-2, 5), st.text(max_size=4), st.none()), max_size=6),
+    st.dictionaries(st.text(max_size=6), st.integers(), max_size=3),
+)
+
+
+@settings(max_examples=300)
+@given(name=st.sampled_from(card_names()), data=st.data(), junk=JUNK)
+def test_damaged_configs_are_refused_or_read(name: str, data: st.DataObject, junk: Any) -> None:
+    config = copy.deepcopy(card_config(name))
+    inner = text_part(config)
+    field = data.draw(st.sampled_from(sorted(inner)))
+    nested = inner[field]
+    if isinstance(nested, dict) and nested and data.draw(st.booleans()):
+        nested[data.draw(st.sampled_from(sorted(nested)))] = junk
+    else:
+        inner[field] = junk  # type: ignore[index]
+    with suppress(ModelFileError):
+        found = from_hf(config, name, source="test")
+        assert found.geometry.sequence_bytes(1000, BF16) >= 0

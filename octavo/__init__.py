@@ -13,10 +13,11 @@ if TYPE_CHECKING:
     from octavo.core.sampling import SamplingParams
     from octavo.engine.async_engine import AsyncEngine
     from octavo.engine.llm import LLM
+    from octavo.engine.tools import Tool
     from octavo.engine.types import GenerateRequest
 
 __version__ = "0.1.0"
-__all__ = ["LLM", "AsyncEngine", "EngineConfig", "GenerateRequest", "SamplingParams"]
+__all__ = ["LLM", "AsyncEngine", "EngineConfig", "GenerateRequest", "SamplingParams", "Tool"]
 
 _HOMES = {
     "LLM": "octavo.engine.llm",
@@ -24,6 +25,7 @@ _HOMES = {
     "EngineConfig": "octavo.core.config",
     "GenerateRequest": "octavo.engine.types",
     "SamplingParams": "octavo.core.sampling",
+    "Tool": "octavo.engine.tools",
 }
 
 

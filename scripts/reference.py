@@ -22,6 +22,8 @@ from octavo.core import errors
 from octavo.core.config import EngineConfig
 from octavo.core.receipt import Receipt
 from octavo.engine.stats import EngineStats
+from octavo.server.own_metrics import OWN_METRICS
+from octavo.server.vllm_metrics import VLLM_METRICS
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -90,6 +92,17 @@ def values_page() -> str:
     return text
 
 
+def metrics_page() -> str:
+    """Every metric as a scrape names it."""
+    text = NOTE + "# Metrics\n\n| name | kind | labels | meaning |\n|---|---|---|---|\n"
+    for metric in (*VLLM_METRICS, *OWN_METRICS):
+        name = metric.name + ("_total" if metric.kind == "counter" else "")
+        usual = () if metric.plain else ("model_name", "engine")
+        labels = ", ".join(f"`{label}`" for label in (*usual, *metric.labels))
+        text += f"| `{name}` | {metric.kind} | {labels} | {metric.doc} |\n"
+    return text
+
+
 def benchmarks_page() -> str:
     """Every result under benchmarks/results, with the command and the machine that made it."""
     text = NOTE + (
@@ -151,6 +164,7 @@ PAGES = {
     REFERENCE / "cli.md": cli_page,
     REFERENCE / "config.md": config_page,
     REFERENCE / "values.md": values_page,
+    REFERENCE / "metrics.md": metrics_page,
     DOCS / "benchmarks.md": benchmarks_page,
     README: readme_page,
 }

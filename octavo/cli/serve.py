@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import shlex
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +11,7 @@ import typer
 
 from octavo.cli.engine_options import with_engine_options
 from octavo.cli.local import DEFAULT_MODEL
+from octavo.cli.telemetry_options import TelemetryOptions, with_telemetry_options
 from octavo.cli.units import count, size
 from octavo.core.config import EngineConfig
 
@@ -23,34 +23,46 @@ HOST = "127.0.0.1"
 PORT = 8000
 
 
+@with_telemetry_options
 @with_engine_options
 def serve(
     options: dict[str, Any],
+    telemetry: TelemetryOptions,
     model: Annotated[str, typer.Argument(help="alias, folder, .gguf file or hub id")] = (
         DEFAULT_MODEL
     ),
     host: Annotated[str, typer.Option(help="address to listen on")] = HOST,
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free port")] = PORT,
-    log_requests: Annotated[
-        bool, typer.Option("--log-requests", help="one line per request, never its content")
+    keep_agent_headers: Annotated[
+        bool,
+        typer.Option(
+            "--keep-agent-headers",
+            help="do not drop the line that coding agents put first in each system prompt of "
+            "/v1/messages; new in every request, it keeps them from reading the cache",
+        ),
     ] = False,
 ) -> None:
-    """Serve a model over the OpenAI API."""
+    """Serve a model over the OpenAI and Anthropic APIs."""
     config = EngineConfig.of(model, **options)
+    prices = telemetry.check()
     from octavo.server import listen
     from octavo.server.limits import ServerLimits
 
     limits = ServerLimits()
     # The port comes first: finding it taken after a long load would be a pity.
-    with listen.bound_socket(host, port) as listener:
-        level = logging.INFO if log_requests else logging.WARNING
-        logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
-        logging.getLogger("octavo.server").setLevel(level)
+    with listen.bound_socket(host, port) as listener, telemetry.log():
         engine = load_engine(config)
         from octavo.server.app import create_app
 
         hosts = listen.own_hosts(host)
-        app = create_app(engine, limits=limits, hosts=hosts)
+        seen = telemetry.over(engine, prices)
+        app = create_app(
+            engine,
+            limits=limits,
+            hosts=hosts,
+            telemetry=seen,
+            keep_agent_headers=keep_agent_headers,
+        )
         url = address(host, listener.getsockname()[1])
         if hosts is None:
             print(OPEN_WARNING, file=sys.stderr)

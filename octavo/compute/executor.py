@@ -10,7 +10,9 @@ from typing import Protocol
 
 import torch
 
+from octavo.compute import torch_chooser
 from octavo.compute.attention import AttentionBackend
+from octavo.compute.choice import Chooser
 from octavo.compute.decoder import Decoder
 from octavo.compute.inputs import StepInputs
 from octavo.compute.kv_pool import KVPool
@@ -41,12 +43,15 @@ class Executor(Protocol):
     @property
     def vocab_size(self) -> int: ...
 
+    @property
+    def choose(self) -> Chooser: ...
+
     def hidden(self, inputs: StepInputs, wanted: torch.Tensor) -> torch.Tensor:
         """Hidden states [wanted, hidden] of those flattened tokens, int64 [wanted]. K and V of
         every token are in the pool afterwards, where the step says that they are stored."""
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Hidden states [rows, hidden] -> float32 [rows, vocab]."""
+        """Hidden states [rows, hidden] -> float32 [rows, vocab], valid until the next call."""
 
 
 class TorchExecutor:
@@ -56,6 +61,7 @@ class TorchExecutor:
         self.pool = pool
         self._decoder = decoder
         self._backend = backend
+        self.choose: Chooser = torch_chooser.choose
 
     @property
     def vocab_size(self) -> int:

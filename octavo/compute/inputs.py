@@ -5,6 +5,7 @@ Owns the flattening of rows and the arithmetic of slots. Knows no model and no b
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -37,91 +38,85 @@ class StepInputs:
 
 
 def step_inputs(rows: Sequence[Row], *, block_tokens: int, device: torch.device) -> StepInputs:
-    """Flatten `rows` (at least one). Each row's block table is read here and only here."""
+    """Flatten `rows` (at least one). Each row's block tables are read here and only here.
+
+    Plain lists, turned into arrays once: a step has few rows, or its tokens take long anyway.
+    """
     assert rows
-    starts = np.array([row.start for row in rows], dtype=np.int64)
-    ends = np.array([row.end for row in rows], dtype=np.int64)
-    write_from = np.array([row.write_from for row in rows], dtype=np.int64)
-    lengths = ends - starts
-    assert (lengths > 0).all()
-    row_starts = np.zeros(len(rows) + 1, dtype=np.int64)
-    np.cumsum(lengths, out=row_starts[1:])
-    row_of = np.repeat(np.arange(len(rows)), lengths)
-    positions = np.arange(row_starts[-1]) - (row_starts[:-1] - starts)[row_of]
-    kv_tokens, first_of = ends.astype(np.int32), row_starts.astype(np.int32)
-    groups, begun = [], []
-    for tables in _block_tables(rows):
-        slots = _slots(tables, positions, row_of=row_of, write_from=write_from, block=block_tokens)
-        groups.append(AttentionRows(first_of, kv_tokens, tables, slots))
-        begun += _begun(tables, np.maximum(starts, write_from), ends=ends, block=block_tokens)
-    wanted = [
-        place
-        for row, stop in zip(rows, row_starts[1:].tolist(), strict=True)
-        if row.samples
-        for place in range(stop - 1 - len(row.drafts), stop)
+    tokens: list[int] = []
+    positions: list[int] = []
+    wanted: list[int] = []
+    begun: list[int] = []
+    row_starts, kv_tokens = [0], []
+    tables = [_groups(row) for row in rows]
+    slots: list[list[int]] = [[] for _ in tables[0]]
+    for row, groups in zip(rows, tables, strict=True):
+        start, end, n_drafts = row.start, row.end, len(row.drafts)
+        assert start < end
+        tokens += row.request.tokens[start : end - n_drafts]
+        tokens += row.drafts
+        positions += range(start, end)
+        row_starts.append(len(positions))
+        kv_tokens.append(end)
+        if row.samples:
+            wanted += range(len(positions) - 1 - n_drafts, len(positions))
+        stored_from = min(max(start, row.write_from), end)
+        for into, blocks in zip(slots, groups, strict=True):
+            into += [NOT_STORED] * (stored_from - start)
+            _add_slots(into, blocks, first=stored_from, end=end, block_tokens=block_tokens)
+            if _begins(stored_from, end, block_tokens=block_tokens):
+                begun.append(blocks[(end - 1) // block_tokens])
+    assert len(tokens) == len(positions)
+    starts, ends = np.array(row_starts, dtype=np.int32), np.array(kv_tokens, dtype=np.int32)
+    attention = [
+        AttentionRows(starts, ends, _padded(of_rows), np.array(into, dtype=np.int64))
+        for of_rows, into in zip(zip(*tables, strict=True), slots, strict=True)
     ]
     return StepInputs(
-        tokens=torch.from_numpy(_tokens(rows, int(row_starts[-1]))).to(device),
-        positions=torch.from_numpy(positions).to(device),
-        logit_rows=torch.tensor(wanted, dtype=torch.int64).to(device),
-        attention=tuple(groups),
+        tokens=_int64(tokens, device),
+        positions=_int64(positions, device),
+        logit_rows=_int64(wanted, device),
+        attention=tuple(attention),
         begun_blocks=begun,
     )
 
 
-def _tokens(rows: Sequence[Row], n_tokens: int) -> np.ndarray:
-    """The rows' new token ids, confirmed ones then drafts: int64 [tokens]."""
-    flat: list[int] = []
-    for row in rows:
-        flat += row.request.tokens[row.start : row.end - len(row.drafts)]
-        flat += row.drafts
-    assert len(flat) == n_tokens
-    return np.array(flat, dtype=np.int64)
+def _int64(values: list[int], device: torch.device) -> torch.Tensor:
+    return torch.from_numpy(np.array(values, dtype=np.int64)).to(device)
 
 
-def _block_tables(rows: Sequence[Row]) -> list[np.ndarray]:
-    """Per group int32 [rows, longest table], padded with NOTHING.
+def _groups(row: Row) -> Sequence[array[int]]:
+    assert row.request.table is not None
+    return row.request.table.groups
+
+
+def _add_slots(
+    into: list[int], blocks: array[int], *, first: int, end: int, block_tokens: int
+) -> None:
+    """block id · block_tokens + offset of each position in [first, end)."""
+    while first < end:
+        index, offset = divmod(first, block_tokens)
+        stop = min(end, first - offset + block_tokens)
+        assert blocks[index] > NOTHING
+        slot = blocks[index] * block_tokens + offset
+        into += range(slot, slot + stop - first)
+        first = stop
+
+
+def _begins(first: int, end: int, *, block_tokens: int) -> bool:
+    """Whether storing [first, end) fills the first slot of its last block, and not the last one."""
+    opened = (end - 1) // block_tokens * block_tokens
+    return first <= opened and first < end and end % block_tokens != 0
+
+
+def _padded(tables: Sequence[array[int]]) -> np.ndarray:
+    """int32 [rows, longest table], padded with NOTHING.
 
     The copies matter: a table grows in the next step, and an array whose memory is still exported
     cannot.
     """
-    tables = []
-    for row in rows:
-        assert row.request.table is not None
-        tables.append(row.request.table.groups)
-    shape = (len(rows), max(len(groups[0]) for groups in tables))
-    found = []
-    for of_rows in zip(*tables, strict=True):
-        ids = np.full(shape, NOTHING, dtype=np.int32)
-        for into, blocks in zip(ids, of_rows, strict=True):
-            if blocks:
-                into[: len(blocks)] = np.frombuffer(blocks, dtype=np.int32)
-        found.append(ids)
-    return found
-
-
-def _slots(
-    tables: np.ndarray,
-    positions: np.ndarray,
-    *,
-    row_of: np.ndarray,
-    write_from: np.ndarray,
-    block: int,
-) -> np.ndarray:
-    """block id · block_tokens + offset of each token, NOT_STORED below `write_from`."""
-    stored = positions >= write_from[row_of]
-    slots = np.full(positions.shape, NOT_STORED, dtype=np.int64)
-    where = positions[stored]
-    ids = tables[row_of[stored], where // block].astype(np.int64)
-    assert (ids > NOTHING).all()
-    slots[stored] = ids * block + where % block
-    return slots
-
-
-def _begun(tables: np.ndarray, first: np.ndarray, *, ends: np.ndarray, block: int) -> list[int]:
-    """The last block of each row that stores [first, end), if its first slot is among those and its
-    last one is not."""
-    opened = (ends - 1) // block
-    begun = (first <= opened * block) & (first < ends) & (ends % block != 0)
-    ids: list[int] = tables[begun, opened[begun]].tolist()
+    ids = np.full((len(tables), max(map(len, tables))), NOTHING, dtype=np.int32)
+    for into, blocks in zip(ids, tables, strict=True):
+        if blocks:
+            into[: len(blocks)] = np.frombuffer(blocks, dtype=np.int32)
     return ids

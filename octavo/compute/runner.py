@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 import torch
 
 from octavo.compute.beam_candidates import with_candidates
+from octavo.compute.choice import Draw
 from octavo.compute.executor import Executor
 from octavo.compute.inputs import step_inputs
 from octavo.compute.prompt_scores import flat_places, owed_spans, score_spans
-from octavo.compute.sampler import BROKEN, Draw, sample
+from octavo.compute.sampler import BROKEN, sample
 from octavo.compute.shaper import Shaper
 from octavo.compute.verify import Pick, agreed, picks
 from octavo.core.batch import Batch, Row, RowResult, StepResult
@@ -27,7 +28,7 @@ class ModelRunner:
 
     Rows' seats are below `max_num_seqs`. `observer` is called with the sampling rows, each once
     for every position that is sampled, and their logits float32 [positions, vocab], before tokens
-    are chosen.
+    are chosen; the logits are gone when it returns.
     """
 
     def __init__(
@@ -66,7 +67,8 @@ class ModelRunner:
         if self._observer is not None:
             self._observer(sampling, logits)
         shaped = self._shaper.shape(sampling, logits)
-        sampled = sample(logits, [_draw(pick) for pick in chosen], shaped=shaped)
+        draws = [_draw(pick) for pick in chosen]
+        sampled = sample(logits, draws, shaped=shaped, choose=self._executor.choose)
         results = iter(with_candidates(sampling, logits, sampled))
         return [agreed(row, results) if row.samples else RowResult() for row in rows]
 
@@ -83,12 +85,10 @@ class ModelRunner:
             wanted = torch.cat((wanted, flat_places(spans, device=pool.device)))
         hidden = executor.hidden(inputs, wanted)
         n_sampling = len(inputs.logit_rows)
-        logits = executor.logits(hidden[:n_sampling])
-        if not spans:
-            return logits, {}
-        return logits, score_spans(
-            rows, spans, hidden=hidden[n_sampling:], logits_of=executor.logits
-        )
+        scores: dict[int, tuple[TokenScores, ...] | None] = {}
+        if spans:  # first: logits are gone with the next call
+            scores = score_spans(rows, spans, hidden=hidden[n_sampling:], logits_of=executor.logits)
+        return executor.logits(hidden[:n_sampling]), scores
 
 
 def _check(row: Row) -> None:

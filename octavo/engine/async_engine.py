@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 from octavo.compute.progress import Progress
 from octavo.core.config import EngineConfig
@@ -19,10 +20,12 @@ from octavo.engine.build import Built, build
 from octavo.engine.info import EngineInfo
 from octavo.engine.session import Session
 from octavo.engine.stats import EngineStats
-from octavo.engine.stream import Stream
+from octavo.engine.stream import Stream, Watch
 from octavo.engine.types import Chunk, GenerateRequest
 
 log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 
 JOIN_SECONDS = 30.0
 PREPARING_THREADS = 4
@@ -54,13 +57,14 @@ class AsyncEngine:
 
     # -- on the event loop ------------------------------------------------------------------------
 
-    async def submit(self, request: GenerateRequest) -> Stream:
+    async def submit(self, request: GenerateRequest, watch: Watch | None = None) -> Stream:
         """Count the request in, validate and tokenise off the loop, then enqueue.
 
         Raises RequestError for what is wrong with the request, Overloaded, which costs no
         tokenising, or EngineClosed.
         """
-        stream = Stream(asyncio.get_running_loop(), deliver=self._put_out, cancel=self.cancel)
+        loop = asyncio.get_running_loop()
+        stream = Stream(loop, deliver=self._put_out, cancel=self.cancel, watch=watch)
         try:
             await asyncio.wrap_future(self._start(request, stream))
         except BaseException:
@@ -100,6 +104,26 @@ class AsyncEngine:
         """The UTF-8 bytes a token stands for; empty without a tokenizer."""
         tokenizer = self._engine.tokenizer
         return b"" if tokenizer is None else tokenizer.token_bytes(token_id)
+
+    def now(self) -> float:
+        """The clock of receipts, in seconds."""
+        return self._engine.now()
+
+    async def tokenize(self, request: GenerateRequest) -> list[int]:
+        """The request's prompt as token ids, made off the loop. It takes a place meanwhile.
+
+        Raises RequestError, Overloaded or EngineClosed.
+        """
+        return await self._off_loop(lambda: self._engine.tokenize(request))
+
+    async def _off_loop(self, work: Callable[[], Result]) -> Result:
+        """`work` on a preparing thread, whose queue is bounded by the places it takes."""
+        with self._wake:
+            self._check_open()
+            places = self._engine.reserve(None)
+            future = self._preparing.submit(work)
+        future.add_done_callback(lambda _: self._engine.release(places))
+        return await asyncio.wrap_future(future)
 
     def stats(self) -> EngineStats:
         return self._engine.stats()
@@ -159,12 +183,13 @@ class AsyncEngine:
     def _flush(self) -> None:
         """Hand each stream its chunks of this step, with one wake-up per stream's loop."""
         outbox, self._outbox = self._outbox, {}
+        now = self._engine.now()
         by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Stream, list[Chunk]]]] = {}
         for stream, chunks in outbox.items():
             by_loop.setdefault(stream.loop, []).append((stream, chunks))
         for loop, batch in by_loop.items():
             try:
-                loop.call_soon_threadsafe(_hand_over, batch)
+                loop.call_soon_threadsafe(_hand_over, batch, now)
             except RuntimeError:  # that loop has ended, and its streams with it
                 for stream, _ in batch:
                     stream.abandon()
@@ -180,6 +205,6 @@ class AsyncEngine:
         self._flush()
 
 
-def _hand_over(batch: list[tuple[Stream, list[Chunk]]]) -> None:
+def _hand_over(batch: list[tuple[Stream, list[Chunk]]], now: float) -> None:
     for stream, chunks in batch:
-        stream.receive(chunks)
+        stream.receive(chunks, now)

@@ -1,18 +1,29 @@
-"""Chat messages to token ids, through the model's own chat template.
+"""Chat messages and tools to token ids, through the model's own chat template.
 
 Owns what a message may be, and the rule that its text stays text: a special token spelled in a
-message is replaced by a stand-in character before the template sees it, so only the template's own
-spellings become special tokens. Knows no HTTP and no model.
+message or a tool is replaced by a stand-in character before the template sees it, so only the
+template's own spellings become special tokens. Knows no HTTP and no model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from octavo.core.errors import RequestError, Unsupported
+from octavo.engine.breakpoints import Breakpoint, Keep, marked, n_tokens_before, places
 from octavo.engine.template_sandbox import ChatTemplate
 from octavo.engine.tokenizer import Tokenizer
+from octavo.engine.tool_prompt import (
+    as_text,
+    for_template,
+    has_tools,
+    speaks_tools,
+    tools_for_template,
+)
+from octavo.engine.tool_turns import check_results, checked_calls
+from octavo.engine.tools import Tool
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 MAX_MESSAGES = 10_000
@@ -33,24 +44,68 @@ class ChatFormat:
         self._template = ChatTemplate(source) if source is not None else None
 
     def encode(
-        self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = True
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Tool] = (),
+        add_generation_prompt: bool = True,
     ) -> list[int]:
-        """Token ids of the rendered conversation.
+        """Token ids of the rendered conversation. `tools` have been checked.
 
         Raises RequestError naming the message that is wrong, or with the code `template_error`.
         """
-        text, literal = self._render(messages, add_generation_prompt)
+        text, literal = self._render(messages, tools, add_generation_prompt)
         return self._tokenizer.encode_rendered(text, literal=literal)
 
     def render(
-        self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = True
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Tool] = (),
+        add_generation_prompt: bool = True,
     ) -> str:
         """The rendered text as a person reads it; special tokens in it cannot be told from text."""
-        text, literal = self._render(messages, add_generation_prompt)
+        text, literal = self._render(messages, tools, add_generation_prompt)
         return text.translate({ord(mark): spelling for mark, spelling in literal.items()})
 
+    @cached_property
+    def speaks_tools(self) -> bool:
+        """Whether the template writes tools, calls and results itself; else they become text."""
+        return speaks_tools(lambda messages, tools: self._fill(messages, tools, True))
+
+    def locate(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        breakpoints: Sequence[Breakpoint],
+        *,
+        tools: Sequence[Tool] = (),
+        tokens: Sequence[int],
+    ) -> tuple[Keep, ...]:
+        """Where `breakpoints` fall in `tokens`, which `encode` made of messages and tools."""
+        text, literal = self._render(messages, tools, True)
+        assert self._template is not None
+        used = {*text, *literal, *self._template.source}
+        free = (chr(point) for point in reversed(_STAND_INS) if chr(point) not in used)
+        marks = [next(free) for _ in breakpoints]
+        shown, _ = self._render(*marked(messages, tools, breakpoints, marks), True)
+        found = places(breakpoints, marks, text=text, marked_text=shown)
+        spelled = str.maketrans(literal)
+        ends = n_tokens_before(
+            [text[:n_chars] for n_chars, _ in found],
+            text,
+            tokens,
+            n_bytes=lambda part: len(part.translate(spelled).encode()),
+            token_bytes=self._tokenizer.token_bytes,
+            encode=lambda part: self._tokenizer.encode_rendered(part, literal=literal),
+        )
+        kept = (Keep(end, each.ttl_seconds) for end, (_, each) in zip(ends, found, strict=True))
+        return tuple(sorted(kept, key=lambda keep: (keep.end, keep.ttl_seconds)))
+
     def _render(
-        self, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Tool],
+        add_generation_prompt: bool,
     ) -> tuple[str, dict[str, str]]:
         if self._template is None:
             raise RequestError(
@@ -59,34 +114,41 @@ class ChatFormat:
                 param="messages",
                 code="no_chat_template",
             )
-        plain = check_messages(messages)
-        guarded, literal = self._guard(plain)
+        plain, shown = check_messages(messages), None
+        if tools or has_tools(plain):
+            if self.speaks_tools:
+                plain, shown = for_template(plain), tools_for_template(tools)
+            else:
+                plain = as_text(plain, tools)
+        guarded, literal = self._guard({"messages": plain, "tools": shown})
+        return self._fill(guarded["messages"], guarded["tools"], add_generation_prompt), literal
+
+    def _fill(
+        self,
+        messages: list[dict[str, Any]],
+        tools: list[dict[str, Any]] | None,
+        add_generation_prompt: bool,
+    ) -> str:
+        assert self._template is not None
         variables: dict[str, Any] = dict(self._tokenizer.named_specials)
         variables.update(
-            messages=guarded,
-            tools=None,
+            messages=messages,
+            tools=tools,
             documents=None,
             add_generation_prompt=add_generation_prompt,
         )
-        return self._template.render(variables), literal
+        return self._template.render(variables)
 
-    def _guard(self, messages: list[dict[str, str]]) -> tuple[list[dict[str, str]], dict[str, str]]:
-        """Messages with a stand-in for every special token they spell; stand-in → spelling."""
+    def _guard(self, values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+        """`values` with a stand-in for every special token they spell; stand-in → spelling."""
         pattern = self._tokenizer.special_pattern
         if pattern is None:
-            return messages, {}
-        spelled = sorted(
-            {
-                match[0]
-                for message in messages
-                for text in message.values()
-                for match in pattern.finditer(text)
-            }
-        )
+            return values, {}
+        spelled = sorted({match[0] for text in _texts(values) for match in pattern.finditer(text)})
         if not spelled:
-            return messages, {}
+            return values, {}
         assert self._template is not None
-        used = set(self._template.source).union(*(t for m in messages for t in m.values()))
+        used = set(self._template.source).union(*_texts(values))
         free = (chr(point) for point in _STAND_INS if chr(point) not in used)
         marks = dict(zip(spelled, free, strict=False))
         if len(marks) < len(spelled):
@@ -94,18 +156,40 @@ class ChatFormat:
                 "the messages use every private-use character there is; remove some",
                 param="messages",
             )
-        guarded = [
-            {key: pattern.sub(lambda found: marks[found[0]], text) for key, text in message.items()}
-            for message in messages
-        ]
+        guarded = _mapped(values, lambda text: pattern.sub(lambda found: marks[found[0]], text))
         return guarded, {mark: spelling for spelling, mark in marks.items()}
 
 
-def check_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+def _texts(value: Any) -> Iterator[str]:
+    """Every string in a JSON value of bounded depth, keys too."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, each in value.items():
+            yield key
+            yield from _texts(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _texts(each)
+
+
+def _mapped(value: Any, change: Callable[[str], str]) -> Any:
+    """A JSON value with every string changed, keys too."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {change(key): _mapped(each, change) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_mapped(each, change) for each in value]
+    return value
+
+
+def check_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The messages with all text as plain strings. Raises RequestError naming what is wrong.
 
     A list of text parts becomes one string, a line break between parts. Fields that are null count
-    as absent: clients send back what they were sent.
+    as absent: clients send back what they were sent. `tool_calls` are in the form that
+    `checked_calls` returns; the content beside them may be absent.
     """
     if not isinstance(messages, Sequence) or isinstance(messages, str) or not messages:
         raise RequestError("messages must be a list of at least one message", param="messages")
@@ -114,23 +198,31 @@ def check_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, str]
             f"there are {len(messages)} messages; the limit is {MAX_MESSAGES}", param="messages"
         )
     plain = [_check_message(message, f"messages.[{i}]") for i, message in enumerate(messages)]
-    n_chars = sum(len(text) for message in plain for text in message.values())
+    n_chars = sum(map(len, _texts(plain)))
     if n_chars > MAX_CHARS:
         raise RequestError(
             f"the messages hold {n_chars} characters; the limit is {MAX_CHARS}", param="messages"
         )
+    check_results(plain)
     return plain
 
 
-def _check_message(message: object, where: str) -> dict[str, str]:
+def _check_message(message: object, where: str) -> dict[str, Any]:
     if not isinstance(message, Mapping):
         raise RequestError(f"{where} must be an object with role and content", param=where)
     role = message.get("role")
     if not isinstance(role, str) or role not in ROLES:
         raise RequestError(f"{where}.role must be one of {', '.join(ROLES)}", param=f"{where}.role")
-    plain = {"role": role, "content": _content_text(message.get("content"), f"{where}.content")}
+    content = message.get("content")
+    if content is None and message.get("tool_calls"):
+        content = ""
+    plain: dict[str, Any] = {"role": role, "content": _content_text(content, f"{where}.content")}
     for key, value in message.items():
         if key in plain or value is None:
+            continue
+        if key == "tool_calls" and role == "assistant":
+            if calls := checked_calls(value, f"{where}.{key}"):
+                plain[key] = calls
             continue
         if key not in _TEXT_FIELDS:
             shown = str(key)[:64]

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from octavo.engine.session import Session
+from octavo.engine.tool_chunks import ToolChunks
 from octavo.engine.types import Chunk, Completion, Output, PromptLogprobs
 
 
 class Collector:
     """Takes every chunk of one request; `output` is complete once all choices have ended."""
 
-    def __init__(self, n: int) -> None:
+    def __init__(self, n: int, *, tools: ToolChunks) -> None:
         self._choices = [Completion(i, "", [], None) for i in range(n)]
         self._prompt_logprobs: PromptLogprobs | None = None
+        self._tools = tools
 
     def take(self, chunk: Chunk) -> None:
+        for each in self._tools.read(chunk):
+            self._add(each)
+
+    def _add(self, chunk: Chunk) -> None:
         choice = self._choices[chunk.choice]
         choice.text += chunk.text
+        choice.tool_calls.extend(chunk.tool_calls)
         choice.token_ids.extend(chunk.token_ids)
         if chunk.logprobs is not None:
             choice.logprobs = (choice.logprobs or []) + list(chunk.logprobs)

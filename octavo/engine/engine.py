@@ -15,6 +15,7 @@ from octavo.core import keys
 from octavo.core.batch import Delta
 from octavo.core.cache import KVCache
 from octavo.core.errors import EngineClosed, NeverFits, Overloaded, RequestError
+from octavo.core.histogram import Histogram
 from octavo.core.loop import Loop
 from octavo.core.request import Finish, Request
 from octavo.core.sampling import SamplingParams
@@ -29,6 +30,7 @@ from octavo.engine.validate import check_choices
 
 log = logging.getLogger(__name__)
 
+STEP_BOUNDS = (1.0, *(float(1 << power) for power in range(3, 15)))  # tokens; vLLM's edges
 TEXT_FAILED = "turning this request's tokens into text failed inside the engine"
 
 
@@ -54,7 +56,8 @@ class Engine:
         self._live = 0  # places of choices and beams: reserved, or accepted and not ended
         self._closed: str | None = None
         self._lock = threading.Lock()  # guards the sessions, the count and the end
-        self._stats = EngineStats.of(self.scheduler)
+        self._step_tokens = Histogram(STEP_BOUNDS)
+        self._stats = EngineStats.of(self.scheduler, self._step_tokens)
 
     @property
     def scheduler(self) -> Scheduler:
@@ -67,6 +70,10 @@ class Engine:
     @property
     def busy(self) -> bool:
         return self._loop.busy
+
+    def now(self) -> float:
+        """The clock of steps and receipts, in seconds."""
+        return self._loop.now()
 
     @property
     def room(self) -> int:
@@ -87,6 +94,10 @@ class Engine:
                 param="prompt",
             )
         return prepared
+
+    def tokenize(self, request: GenerateRequest) -> list[int]:
+        """The prompt's token ids as `prepare` makes them, of any length. From any thread."""
+        return self._preparer.tokens(request)
 
     def places(self, params: SamplingParams | None) -> int:
         """How many places a request needs: one for each choice, in a search one for each beam.
@@ -203,7 +214,10 @@ class Engine:
         """Run one step and emit what it brought."""
         for delta in self._loop.step():
             self._deliver(delta)
-        self._stats = EngineStats.of(self.scheduler)
+        computed = self.scheduler.totals.computed_tokens - self._stats.computed_tokens
+        if computed:
+            self._step_tokens.add(computed)
+        self._stats = EngineStats.of(self.scheduler, self._step_tokens)
 
     def _deliver(self, delta: Delta) -> None:
         session = self._sessions[delta.request.owner]

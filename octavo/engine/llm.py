@@ -16,6 +16,8 @@ from octavo.engine.info import EngineInfo
 from octavo.engine.prepare import Prepared
 from octavo.engine.session import Session
 from octavo.engine.stats import EngineStats
+from octavo.engine.tool_chunks import ToolChunks
+from octavo.engine.tools import Tool
 from octavo.engine.types import Chunk, GenerateRequest, Output
 
 Prompt = str | Mapping[str, Any]
@@ -60,27 +62,33 @@ class LLM:
         self,
         messages: Sequence[Message] | Sequence[Sequence[Message]],
         params: SamplingParams | None = None,
+        *,
+        tools: Sequence[Tool] = (),
     ) -> list[Output]:
         """Answer one conversation, or several. Messages are dicts with `role` and `content`.
 
-        Errors are told as by `generate`.
+        `tools` are what the model may call: `tool_calls` of an answer. Errors are told as by
+        `generate`.
         """
         conversations: Any = messages if _are_several(messages) else [messages]
         return self._run([
-            GenerateRequest(messages=conversation, params=params) for conversation in conversations
+            GenerateRequest(messages=conversation, tools=tools, params=params)
+            for conversation in conversations
         ])  # fmt: skip
 
     def stream(self, request: GenerateRequest) -> Iterator[Chunk]:
         """Chunks as they come. Closing the iterator aborts the request."""
         prepared = self._engine.prepare(request)
         chunks: list[Chunk] = []
+        tools = ToolChunks.of(request)
         session = self._engine.submit(prepared, chunks.append)
         try:
             while chunks or not session.ended:
                 if not chunks:
                     self._engine.step()
                 ready, chunks[:] = list(chunks), []
-                yield from ready
+                for chunk in ready:
+                    yield from tools.read(chunk)
         finally:
             self._abort([session])
 
@@ -108,19 +116,20 @@ class LLM:
         return self._built.engine
 
     def _run(self, requests: Sequence[GenerateRequest]) -> list[Output]:
-        waiting = [self._engine.prepare(request) for request in requests][::-1]
+        prepared = [(self._engine.prepare(one), ToolChunks.of(one)) for one in requests]
+        waiting = prepared[::-1]
         sessions: list[tuple[Session, Collector]] = []
         try:
             while waiting or self._engine.busy:
-                while waiting and self._engine.places(waiting[-1].params) <= self._engine.room:
-                    sessions.append(self._submit(waiting.pop()))
+                while waiting and self._engine.places(waiting[-1][0].params) <= self._engine.room:
+                    sessions.append(self._submit(*waiting.pop()))
                 self._engine.step()
         finally:
             self._abort([session for session, _ in sessions])
         return [collector.output(session) for session, collector in sessions]
 
-    def _submit(self, prepared: Prepared) -> tuple[Session, Collector]:
-        collector = Collector(prepared.params.n)
+    def _submit(self, prepared: Prepared, tools: ToolChunks) -> tuple[Session, Collector]:
+        collector = Collector(prepared.params.n, tools=tools)
         return self._engine.submit(prepared, collector.take), collector
 
     def _abort(self, sessions: Sequence[Session]) -> None:

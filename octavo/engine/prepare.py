@@ -14,8 +14,10 @@ from octavo.core.errors import RequestError, Unsupported
 from octavo.core.request import Limits
 from octavo.core.sampling import SamplingParams
 from octavo.engine.beam_bounds import beam_rules, check_beams
+from octavo.engine.breakpoints import Keep, check_breakpoints
 from octavo.engine.chat import ChatFormat
 from octavo.engine.tokenizer import Tokenizer
+from octavo.engine.tools import TOOL_CHOICES, Tool, check_tools
 from octavo.engine.types import GenerateRequest
 from octavo.engine.validate import (
     check_length,
@@ -30,7 +32,7 @@ from octavo.engine.validate import (
 class Prepared:
     """A request that may enter the engine. `stops` are strings to cut at.
 
-    `params` has a seed, and its `bad_words` are token sequences.
+    `params` has a seed, and its `bad_words` are token sequences. `keeps` are the breakpoints.
     """
 
     id: str
@@ -41,6 +43,7 @@ class Prepared:
     limits: Limits
     priority: int
     salt: str
+    keeps: tuple[Keep, ...] = ()
     beams: BeamRules | None = None  # the rules of a beam search, if the choices are its answers
 
 
@@ -67,7 +70,8 @@ class Preparer:
         params = checked_params(params, vocab_size=self._vocab_size)
         check_beams(params, vocab_size=self._vocab_size)
         check_order(request.priority, request.salt)
-        tokens = self._tokens(request)
+        _check_tool_fields(request)
+        tokens = self.tokens(request)
         check_length(len(tokens), max_model_len=self._max_model_len)
         stops = tuple(params.stop)
         if stops and self._tokenizer is None:
@@ -94,6 +98,7 @@ class Preparer:
             limits=limits,
             priority=request.priority,
             salt=request.salt,
+            keeps=self._keeps(request, tokens),
             beams=beams,
         )
 
@@ -114,7 +119,18 @@ class Preparer:
         found.pop((), None)  # a tokenizer may normalise a word away: it cannot be generated either
         return tuple(found)
 
-    def _tokens(self, request: GenerateRequest) -> list[int]:
+    def _keeps(self, request: GenerateRequest, tokens: list[int]) -> tuple[Keep, ...]:
+        if not request.breakpoints:
+            return ()
+        check_breakpoints(request.breakpoints, request.messages, request.tools)
+        assert request.messages is not None
+        assert self._chat is not None
+        return self._chat.locate(
+            request.messages, request.breakpoints, tools=_shown_tools(request), tokens=tokens
+        )
+
+    def tokens(self, request: GenerateRequest) -> list[int]:
+        """The prompt's token ids, of any length. Raises RequestError naming the field."""
         given = (request.prompt, request.prompt_token_ids, request.messages)
         if sum(each is not None for each in given) != 1:
             raise RequestError(
@@ -141,4 +157,19 @@ class Preparer:
             return self._tokenizer.encode(request.prompt)
         assert request.messages is not None
         assert self._chat is not None
-        return self._chat.encode(request.messages)
+        return self._chat.encode(request.messages, tools=_shown_tools(request))
+
+
+def _shown_tools(request: GenerateRequest) -> Sequence[Tool]:
+    """What the model is told of."""
+    return () if request.tool_choice == "none" else request.tools
+
+
+def _check_tool_fields(request: GenerateRequest) -> None:
+    check_tools(request.tools)
+    if request.tool_choice not in TOOL_CHOICES:
+        raise Unsupported(
+            f"tool_choice must be one of {', '.join(TOOL_CHOICES)}", param="tool_choice"
+        )
+    if request.tools and request.messages is None:
+        raise RequestError("tools need messages; a plain prompt has none", param="tools")

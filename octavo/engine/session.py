@@ -199,6 +199,7 @@ class Session:
             prompt_tokens=len(self.prepared.tokens),
             completion_tokens=sum(choice.n_tokens for choice in self._choices),
             cached_tokens=self.receipt.read,
+            cache_write_tokens=self.receipt.written,
         )
 
 

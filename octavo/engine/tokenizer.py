@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from octavo.core.errors import ModelFileError, RequestError
 from octavo.engine.pieces import piece_decoder
+from octavo.engine.tool_parser import CLOSE, OPEN
 
 if TYPE_CHECKING:
     import tokenizers
@@ -81,12 +82,16 @@ class LibraryTokenizer:
     Special tokens are matched under secret spellings drawn at start instead of their public ones,
     so no text can produce them; `encode_rendered` swaps the public spellings of a rendered template
     for the secret ones. All else (normaliser, splitting, strip flags) is the source tokenizer's.
+
+    The tags of a tool call are text, also where a model's files call them special: what the model
+    calls must be seen in what it says.
     """
 
     def __init__(self, source: tokenizers.Tokenizer, roles: SpecialRoles) -> None:
         added = source.get_added_tokens_decoder()
         named = set(roles.named.values())
-        specials = {i: t for i, t in added.items() if t.special or t.content in named}
+        special = {t.content for t in added.values() if t.special} - {OPEN, CLOSE} | named
+        specials = {i: t for i, t in added.items() if t.content in special}
         self.bos_id = roles.bos_id
         self.eos_ids = roles.eos_ids
         self.named_specials = roles.named

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from octavo.core.receipt import Receipt
 from octavo.core.sampling import SamplingParams
+from octavo.engine.breakpoints import Breakpoint
+from octavo.engine.tools import Tool, ToolCall
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,13 +17,19 @@ class GenerateRequest:
     """Text or tokens in, with what to do. Exactly one of prompt, prompt_token_ids, messages is set.
 
     `messages` are chat messages as dicts with role and content, rendered by the model's template.
+    `tools` go with messages: what the model may call. With `tool_choice` "none" it is not told of
+    them; calls and results among the messages are rendered either way.
     `params` are taken as they are; None means what the model's files recommend.
+    `breakpoints`: places of messages or tools up to which the caller wants the prompt kept.
     `priority`: lower runs first. `salt` separates cache namespaces. `id` is the caller's own label.
     """
 
     prompt: str | None = None
     prompt_token_ids: Sequence[int] | None = None
     messages: Sequence[dict[str, Any]] | None = None
+    tools: Sequence[Tool] = ()
+    tool_choice: Literal["auto", "none"] = "auto"
+    breakpoints: Sequence[Breakpoint] = ()
     params: SamplingParams | None = None
     priority: int = 0
     salt: str = ""
@@ -42,11 +50,16 @@ PromptLogprobs = tuple[dict[int, TokenLogprob] | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one request, all choices together. `cached_tokens`: the prompt's cache read."""
+    """Tokens of one request, all choices together.
+
+    From the receipt: `cached_tokens` of the prompt were read from the cache, `cache_write_tokens`
+    computed and kept there; the rest of the prompt was computed and not kept.
+    """
 
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int
+    cache_write_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +73,8 @@ class Chunk:
     `stop_reason` is the caller's stop string or stop token id that ended it; None for any other
     end. `error` is set when finish_reason is "error". `logprobs`: per token of this chunk, id to
     TokenLogprob, the chosen token first. `prompt_logprobs`: the same of the whole prompt, with the
-    first chunk of choice 0 that has a token.
+    first chunk of choice 0 that has a token. `tool_calls`: made out of the text by `ToolChunks`,
+    which ends a choice that called something with the finish_reason "tool_calls".
     """
 
     choice: int
@@ -74,11 +88,15 @@ class Chunk:
     receipt: Receipt | None = None
     error: str | None = None
     prompt_logprobs: PromptLogprobs | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
 
 
 @dataclass(slots=True)
 class Completion:
-    """One choice, whole. `error` is set when finish_reason is "error"."""
+    """One choice, whole. `error` is set when finish_reason is "error".
+
+    `tool_calls` are those of the answer, and `text` is the rest of it.
+    """
 
     index: int
     text: str
@@ -89,6 +107,7 @@ class Completion:
     logprobs: list[dict[int, TokenLogprob]] | None = None
     receipt: Receipt | None = None
     error: str | None = None
+    tool_calls: list[ToolCall] = field(default_factory=list)
 
 
 @dataclass(slots=True)

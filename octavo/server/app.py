@@ -16,12 +16,13 @@ from starlette.responses import Response
 
 import octavo
 from octavo.core.errors import ModelNotFound, OctavoError
-from octavo.server.body import read_body
+from octavo.server.anthropic_routes import AnthropicRoutes
 from octavo.server.contract import ServedEngine
 from octavo.server.disconnect import while_connected
 from octavo.server.envelope import Envelope
 from octavo.server.errors import HttpFault, fault_of, quoted
 from octavo.server.guard import Guard
+from octavo.server.intake import read_work
 from octavo.server.limits import ServerLimits
 from octavo.server.openai import Job, chat_job, completion_job
 from octavo.server.openai_reply import Reply
@@ -29,8 +30,8 @@ from octavo.server.openai_shapes import ChatShape, CompletionShape, Shape
 from octavo.server.openai_wire import ChatRequest, CompletionRequest
 from octavo.server.sse import EventStream, event
 from octavo.server.streams import Streams
+from octavo.server.telemetry import Telemetry
 
-MAX_LABEL_CHARS = 128
 Translate = Callable[..., Job]
 
 
@@ -39,12 +40,17 @@ def create_app(
     *,
     limits: ServerLimits | None = None,
     hosts: frozenset[str] | None = None,
+    telemetry: Telemetry | None = None,
+    keep_agent_headers: bool = False,
 ) -> FastAPI:
     """The ASGI application over a running engine, which it closes at shutdown.
 
     `hosts` are the host names it answers to; None is any (right only beyond loopback).
+    `telemetry` is closed with it; without one there is no ledger.
+    `keep_agent_headers`: /v1/messages renders the line that coding agents put first, new each time.
     """
     limits = limits or ServerLimits()
+    seen = telemetry or Telemetry(engine)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -55,6 +61,7 @@ def create_app(
             pass  # a second stop signal: the same end, only sooner
         finally:
             await engine.close()
+            await seen.close()
 
     app = FastAPI(
         title="Octavo",
@@ -67,8 +74,10 @@ def create_app(
     )
     app.add_exception_handler(HTTPException, refuse_route)
     app.add_middleware(Guard, limits=limits, hosts=hosts)
-    app.add_middleware(Envelope)  # added last, so outermost
+    app.add_middleware(Envelope, observer=seen)  # added last, so outermost
     Routes(engine, limits).add_to(app)
+    seen.add_to(app)
+    AnthropicRoutes(engine, limits, keep_agent_headers=keep_agent_headers).add_to(app)
     return app
 
 
@@ -162,15 +171,10 @@ class Routes:
         return Response(body, media_type="application/json")
 
     async def _job(self, request: Request, translate: Translate) -> Job:
-        raw = await read_body(request, self._limits)
-        label = request.headers.get("x-request-id", "")[:MAX_LABEL_CHARS]
-
-        def work() -> Job:
+        def work(raw: bytes, label: str) -> Job:
             return translate(raw, served=self._engine.info, limits=self._limits, label=label)
 
-        if len(raw) <= self._limits.inline_bytes:
-            return work()
-        return await asyncio.to_thread(work)
+        return await read_work(request, self._limits, work)
 
     def _card(self) -> dict[str, Any]:
         info = self._engine.info

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
+from octavo.core.receipt import Receipt
+from octavo.engine.breakpoints import Keep
 from octavo.engine.generation_defaults import GenerationDefaults
+from octavo.engine.stats import EngineStats
+from octavo.engine.stream import Watch
 from octavo.engine.types import Chunk, GenerateRequest
 
 
@@ -23,6 +27,12 @@ class ServedModel(Protocol):
     @property
     def backend(self) -> str: ...
     @property
+    def num_blocks(self) -> int: ...
+    @property
+    def block_tokens(self) -> int: ...
+    @property
+    def prefix_caching(self) -> bool: ...
+    @property
     def max_model_len(self) -> int: ...
     @property
     def max_live_sequences(self) -> int: ...
@@ -33,21 +43,34 @@ class ServedModel(Protocol):
 class ChunkStream(Protocol):
     """One accepted request. Iterating yields chunks in order; `cancel` may be called twice.
 
-    Chunks that are not taken are joined: they wait as one chunk per choice.
+    Chunks that are not taken are joined: they wait as one chunk per choice. The receipt's account
+    of the prompt is final from the first chunk on; `keeps` is what of it the caller asked to keep.
     """
 
     @property
     def prompt_token_ids(self) -> list[int]: ...
+    @property
+    def keeps(self) -> Sequence[Keep]: ...
+    @property
+    def receipt(self) -> Receipt: ...
     def __aiter__(self) -> AsyncIterator[Chunk]: ...
     async def cancel(self) -> None: ...
 
 
 class ServedEngine(Protocol):
-    """`submit` validates and enqueues; `ready` is None or the reason why not."""
+    """`submit` validates and enqueues, `tokenize` only makes the prompt's tokens.
+
+    `ready` is None or the reason why not. `watch` sees every chunk of the request when it is made.
+    `now` is the clock of receipts, in seconds; `stats` is a snapshot that costs the engine's thread
+    nothing.
+    """
 
     @property
     def info(self) -> ServedModel: ...
-    async def submit(self, request: GenerateRequest) -> ChunkStream: ...
+    async def submit(self, request: GenerateRequest, watch: Watch | None = None) -> ChunkStream: ...
+    def now(self) -> float: ...
+    def stats(self) -> EngineStats: ...
+    async def tokenize(self, request: GenerateRequest) -> list[int]: ...
     def token_bytes(self, token_id: int) -> bytes: ...
     def ready(self) -> str | None: ...
     def alive(self) -> bool: ...

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
-from pydantic import BaseModel, ValidationError
-
-from octavo.core.errors import CallerError, ModelNotFound, OctavoError, RequestError
+from octavo.core.errors import OctavoError, RequestError
 from octavo.core.sampling import SamplingParams
 from octavo.engine.generation_defaults import GenerationDefaults
 from octavo.engine.types import GenerateRequest
 from octavo.server.body import parse_object
 from octavo.server.contract import ServedModel
-from octavo.server.errors import quoted
+from octavo.server.intake import check_model, renamed, validated
 from octavo.server.limits import ServerLimits
 from octavo.server.openai_wire import (
     COMPLETION_TOKENS,
+    ChatMessage,
     ChatRequest,
     CompletionRequest,
     Generation,
 )
-from octavo.server.wire_errors import request_error
-
-Wire = TypeVar("Wire", bound=BaseModel)
 
 # What the engine calls a field, and what each API calls it.
 CHAT_NAMES = {
@@ -56,9 +52,7 @@ class Job:
 
     def renamed(self, error: OctavoError) -> OctavoError:
         """`error` with its field named as the caller sent it."""
-        if isinstance(error, CallerError) and error.param is not None:
-            error.param = self.names.get(error.param, error.param)
-        return error
+        return renamed(error, self.names)
 
 
 def chat_job(raw: bytes, *, served: ServedModel, limits: ServerLimits, label: str) -> Job:
@@ -72,7 +66,9 @@ def chat_job(raw: bytes, *, served: ServedModel, limits: ServerLimits, label: st
     limit = wire.max_tokens if completion is None else completion
     params = sampling(wire, served.defaults, max_tokens=limit, logprobs=logprobs)
     request = GenerateRequest(
-        messages=[turn(one.role, one.content) for one in wire.messages],
+        messages=[turn(one) for one in wire.messages],
+        tools=[tool.neutral() for tool in wire.tools or ()],
+        tool_choice=wire.tool_choice or "auto",
         params=params,
         priority=wire.priority or 0,
         salt=wire.cache_salt or "",
@@ -110,24 +106,15 @@ def completion_job(raw: bytes, *, served: ServedModel, limits: ServerLimits, lab
     return job(wire, requests, wire.logprobs, COMPLETION_NAMES)
 
 
-def validated(model: type[Wire], body: dict[str, Any]) -> Wire:
-    """The body as `model`. Raises RequestError for the first thing that is wrong."""
-    try:
-        return model.model_validate(body)
-    except ValidationError as error:
-        raise request_error(error) from None
-
-
-def check_model(asked: str, served: str) -> None:
-    """Raise ModelNotFound unless the caller asks for what is served."""
-    if asked != served:
-        message = f"The model {quoted(asked)} does not exist here; this server has {served!r}."
-        raise ModelNotFound(message, param="model")
-
-
-def turn(role: str, content: str | list[dict[str, str]]) -> dict[str, Any]:
+def turn(message: ChatMessage) -> dict[str, Any]:
     """One chat message. Templates know no `developer`; it is the newer name of `system`."""
-    return {"role": "system" if role == "developer" else role, "content": content}
+    role = "system" if message.role == "developer" else message.role
+    found: dict[str, Any] = {"role": role, "content": message.content}
+    if message.tool_calls:
+        found["tool_calls"] = [call.model_dump() for call in message.tool_calls]
+    if message.tool_call_id is not None:
+        found["tool_call_id"] = message.tool_call_id
+    return found
 
 
 def sampling(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import secrets
 import time
 from collections.abc import AsyncGenerator
@@ -12,11 +11,10 @@ from typing import Any
 from octavo.engine.types import Chunk, Usage
 from octavo.server.openai import Job
 from octavo.server.openai_shapes import Shape, Tally
-from octavo.server.sse import event
+from octavo.server.sse import encoded, event
 from octavo.server.streams import Part
 
 DONE = event(b"[DONE]")
-ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 class Reply:
@@ -64,7 +62,7 @@ class Reply:
                 opened.add(index)
                 if opening is not None:
                     yield self._event([opening])
-                if chunk.text or chunk.logprobs or chunk.finish_reason:
+                if chunk.text or chunk.tool_calls or chunk.logprobs or chunk.finish_reason:
                     yield self._event([self._shape.delta(index, chunk)])
         if self._job.include_usage:
             yield self._event([], usage=usage_object(self._usages))
@@ -84,17 +82,15 @@ class Reply:
 
 
 def usage_object(usages: list[Usage]) -> dict[str, Any]:
-    """Tokens of all prompts together; `cached_tokens` is the cache read."""
+    """Tokens of all prompts together; read, written and neither are the prompt's three parts."""
     prompt = sum(usage.prompt_tokens for usage in usages)
     completion = sum(usage.completion_tokens for usage in usages)
     return {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
-        "prompt_tokens_details": {"cached_tokens": sum(usage.cached_tokens for usage in usages)},
+        "prompt_tokens_details": {
+            "cached_tokens": sum(usage.cached_tokens for usage in usages),
+            "cache_write_tokens": sum(usage.cache_write_tokens for usage in usages),
+        },
     }
-
-
-def encoded(value: object) -> bytes:
-    """Compact JSON in UTF-8."""
-    return ENCODER.encode(value).encode("utf-8", "replace")

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any, Protocol
 
+from octavo.engine.tools import ToolCall
 from octavo.engine.types import Chunk, PromptLogprobs
+from octavo.server.calling import with_calls
 from octavo.server.echo import Echo, echoed
 from octavo.server.logprobs import (
     Position,
@@ -16,16 +18,25 @@ from octavo.server.logprobs import (
     prompt_entries,
 )
 from octavo.server.openai import Job
+from octavo.server.openai_tools import call_object
 from octavo.server.streams import Part, Streams
 
 
 class Tally:
     """One choice as it grows."""
 
-    __slots__ = ("cumulative_logprob", "finish_reason", "logprobs", "prompt_logprobs", "texts")
+    __slots__ = (
+        "cumulative_logprob",
+        "finish_reason",
+        "logprobs",
+        "prompt_logprobs",
+        "texts",
+        "tool_calls",
+    )
 
     def __init__(self) -> None:
         self.texts: list[str] = []
+        self.tool_calls: list[ToolCall] = []
         self.logprobs: list[Position] = []
         self.prompt_logprobs: PromptLogprobs | None = None
         self.finish_reason: str | None = None
@@ -33,6 +44,7 @@ class Tally:
 
     def add(self, chunk: Chunk) -> None:
         self.texts.append(chunk.text)
+        self.tool_calls.extend(chunk.tool_calls)
         self.logprobs.extend(chunk.logprobs or ())
         self.prompt_logprobs = chunk.prompt_logprobs or self.prompt_logprobs
         self.finish_reason = chunk.finish_reason or self.finish_reason
@@ -60,7 +72,7 @@ class Shape(Protocol):
 
 
 class ChatShape:
-    """chat.completion and chat.completion.chunk."""
+    """chat.completion and chat.completion.chunk. Numbers the tool calls of each choice."""
 
     prefix = "chatcmpl"
     whole_object = "chat.completion"
@@ -69,9 +81,10 @@ class ChatShape:
     def __init__(self, job: Job, token_bytes: TokenBytes) -> None:
         self._job = job
         self._token_bytes = token_bytes
+        self._n_calls: dict[int, int] = {}
 
     def parts(self, streams: Streams) -> AsyncGenerator[Part, None]:
-        return streams.parts()
+        return with_calls(streams.parts(), self._job.requests[0])
 
     def opening(self, index: int) -> dict[str, Any]:
         """The first event of a choice tells the role."""
@@ -79,7 +92,14 @@ class ChatShape:
         return {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
 
     def delta(self, index: int, chunk: Chunk) -> dict[str, Any]:
-        delta = {"content": chunk.text} if chunk.text else {}
+        delta: dict[str, Any] = {"content": chunk.text} if chunk.text else {}
+        if chunk.tool_calls:
+            first = self._n_calls.get(index, 0)
+            self._n_calls[index] = first + len(chunk.tool_calls)
+            delta["tool_calls"] = [
+                {"index": place} | call_object(call)
+                for place, call in enumerate(chunk.tool_calls, start=first)
+            ]
         choice = {
             "index": index,
             "delta": delta,
@@ -98,7 +118,11 @@ class ChatShape:
         return answer
 
     def _choice(self, index: int, tally: Tally) -> dict[str, Any]:
-        message = {"role": "assistant", "content": "".join(tally.texts), "refusal": None}
+        content = "".join(tally.texts)
+        message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
+        if tally.tool_calls:
+            message["content"] = content or None
+            message["tool_calls"] = [call_object(call) for call in tally.tool_calls]
         choice = {
             "index": index,
             "message": message,

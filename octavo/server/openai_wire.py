@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, NoReturn, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from octavo.core.beams import MAX_WIDTH
@@ -23,6 +23,7 @@ from octavo.engine.validate import (
     PRIORITIES,
     REPETITION_PENALTIES,
 )
+from octavo.server.openai_tools import STRICT, CallId, MadeCalls, ToolChoice, Tools
 from octavo.server.wire_fields import (
     INT32_MAX,
     MAX_MESSAGES,
@@ -39,7 +40,6 @@ from octavo.server.wire_fields import (
     neutral,
 )
 
-STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 MAX_TEXT = 512
 COMPLETION_TOKENS = 16  # OpenAI's default for the older of the two APIs
 
@@ -146,16 +146,40 @@ class ChatMessage(BaseModel):
 
     model_config = STRICT
 
-    role: Literal["system", "developer", "user", "assistant"]
-    content: Content
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    tool_calls: MadeCalls | None = None
+    tool_call_id: Annotated[CallId | None, Field(validate_default=True)] = None
+    content: Annotated[Content | None, Field(validate_default=True)] = None
     name: Absent = None
     refusal: Absent = None
     annotations: EmptyList = None
     audio: Absent = None
     function_call: Absent = None
-    tool_calls: EmptyList = None
-    tool_call_id: Absent = None
     reasoning_content: Absent = None
+
+    @field_validator("tool_calls")
+    @classmethod
+    def check_calls(cls, calls: list[Any] | None, info: ValidationInfo) -> list[Any] | None:
+        if calls and info.data.get("role") != "assistant":
+            raise PydanticCustomError("invalid_value", "Only an assistant has 'tool_calls'.", {})
+        return calls
+
+    @field_validator("tool_call_id")
+    @classmethod
+    def check_call_id(cls, call_id: str | None, info: ValidationInfo) -> str | None:
+        if (call_id is not None) != (info.data.get("role") == "tool") and "role" in info.data:
+            raise PydanticCustomError(
+                "invalid_value", "A message of role tool has a 'tool_call_id', and no other.", {}
+            )
+        return call_id
+
+    @field_validator("content")
+    @classmethod
+    def check_content(cls, content: Any, info: ValidationInfo) -> Any:
+        """Calls may stand without words."""
+        if content is None and not info.data.get("tool_calls"):
+            raise PydanticCustomError("missing_required_parameter", "A message has 'content'.", {})
+        return content
 
 
 class ChatRequest(Generation):
@@ -165,11 +189,11 @@ class ChatRequest(Generation):
     max_completion_tokens: PositiveInt | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
-    tools: EmptyList = None
-    tool_choice: Annotated[Any, neutral("none")] = None
+    tools: Tools | None = None
+    tool_choice: ToolChoice = None
     parallel_tool_calls: bool | None = None  # says nothing without tools
-    functions: EmptyList = None
-    function_call: Annotated[Any, neutral("none")] = None
+    functions: Annotated[Any, neutral([], advice="use 'tools'")] = None
+    function_call: Annotated[Any, neutral("none", advice="use 'tools' and 'tool_choice'")] = None
     modalities: Annotated[Any, neutral(["text"])] = None
     audio: Absent = None
     prediction: Absent = None
@@ -181,6 +205,18 @@ class ChatRequest(Generation):
     continue_final_message: Off = None
     chat_template: Absent = None
     chat_template_kwargs: EmptyObject = None
+
+    @model_validator(mode="after")
+    def check_tools(self) -> Self:
+        if self.tool_choice == "auto" and not self.tools:
+            conflict("'tool_choice' needs 'tools'.", "tool_choice")
+        if self.tools and self.parallel_tool_calls is False:
+            raise PydanticCustomError(
+                "unsupported_parameter",
+                "'parallel_tool_calls': false is not supported; leave it out.",
+                {"param": "parallel_tool_calls"},
+            )
+        return self
 
     @model_validator(mode="after")
     def check_pairs(self) -> Self:

@@ -43,6 +43,7 @@ OWN_CODES = frozenset(
         "invalid_encoding",
         "invalid_type",
         "invalid_value",
+        "missing_required_parameter",
         "unsupported_content",
         "unsupported_parameter",
     }

@@ -34,14 +34,19 @@ def same(value: object, allowed: object) -> bool:
     return isinstance(value, bool) == isinstance(allowed, bool) and value == allowed
 
 
-def neutral(*allowed: object) -> AfterValidator:
-    """A known parameter that is not served: only None and values that ask for nothing pass."""
+def neutral(*allowed: object, advice: str = "") -> AfterValidator:
+    """A known parameter that is not served: only None and values that ask for nothing pass.
+
+    `advice` says what to do instead.
+    """
 
     def check(value: object, info: ValidationInfo) -> object:
         if value is None or any(same(value, one) for one in allowed):
             return value
         raise PydanticCustomError(
-            "unsupported_parameter", "'{name}' is not supported.", {"name": info.field_name or ""}
+            "unsupported_parameter",
+            "'{name}' is not supported{advice}.",
+            {"name": info.field_name or "", "advice": advice and f"; {advice}"},
         )
 
     return AfterValidator(check)
@@ -177,6 +182,7 @@ def shaped(check: Callable[[object], object], accepts: Any) -> PlainValidator:
     return PlainValidator(check, json_schema_input_type=accepts)
 
 
+Text = Annotated[str, AfterValidator(encodable)]
 Prompts = Annotated[list[Prompt], shaped(prompts, str | list[str] | list[int] | list[list[int]])]
 Content = Annotated[str | list[dict[str, str]], shaped(content, str | list[dict[str, str]])]
 StopText = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARACTERS)]

@@ -41,7 +41,7 @@ class FakeLocal:
             Chunk(
                 *(0, "", (3,)),
                 finish_reason="stop",
-                usage=Usage(40, 3, 32),
+                usage=Usage(40, 3, 32, 5),
                 receipt=Receipt(read=32, written_implicit=5, unkept=3),
             ),
         ]

@@ -77,7 +77,12 @@ def test_json(octavo: Run, engine: FakeLocal) -> None:
         "stop",
     )
     assert found["token_ids"] == [1, 2, 3]
-    assert found["usage"] == {"prompt_tokens": 40, "completion_tokens": 3, "cached_tokens": 32}
+    assert found["usage"] == {
+        "prompt_tokens": 40,
+        "completion_tokens": 3,
+        "cached_tokens": 32,
+        "cache_write_tokens": 5,
+    }
     assert found["receipt"]["read"] == 32
     assert (found["receipt"]["written_implicit"], found["receipt"]["written"]) == (5, 5)
     assert not [name for name in found["receipt"] if name.startswith("_")]

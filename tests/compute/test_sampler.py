@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-import octavo.compute.sampler as sampler
+from octavo.compute import torch_chooser
+from octavo.compute.choice import Draw
 from octavo.compute.likeliest import best, likeliest
 from octavo.compute.philox import philox4x32, uniforms
-from octavo.compute.sampler import BROKEN, Draw, sample
+from octavo.compute.sampler import BROKEN, sample
 from octavo.core.sampling import SamplingParams, TokenScores
 
 VOCAB = 700
@@ -95,7 +96,7 @@ def test_the_distribution_is_the_reference_one(params: dict[str, Any]) -> None:
 @pytest.mark.parametrize("first_candidates", [4, 256])
 def test_kept_sets_are_exact(first_candidates: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A uniform just below 1 takes the last token kept, one of 0 the first."""
-    monkeypatch.setattr(sampler, "_FIRST_CANDIDATES", first_candidates)
+    monkeypatch.setattr(torch_chooser, "_FIRST_CANDIDATES", first_candidates)
     rng = random.Random(3)
     for _ in range(60):
         params: dict[str, Any] = {
@@ -124,7 +125,7 @@ def test_kept_sets_are_exact(first_candidates: int, monkeypatch: pytest.MonkeyPa
 def sampled_at(
     uniform: float, logits: torch.Tensor, params: dict[str, Any], patch: pytest.MonkeyPatch
 ) -> int:
-    patch.setattr(sampler, "uniforms", lambda draws: np.full(len(draws), uniform))
+    patch.setattr(torch_chooser, "uniforms", lambda draws: np.full(len(draws), uniform))
     return sampled(logits[None], [draw(**params)])[0]
 
 

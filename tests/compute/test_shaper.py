@@ -12,7 +12,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo.compute.sampler import NOTHING_LEFT, Draw, sample
+from octavo.compute.choice import Draw
+from octavo.compute.sampler import NONE_LEFT, sample
 from octavo.compute.shaper import Shaper
 from octavo.core.batch import Row
 from octavo.core.request import Limits, Request
@@ -248,7 +249,7 @@ def test_a_row_without_any_token_left_is_its_own_error(temperature: float) -> No
     logits = noise(2)
     shaped = shaper.shape([row_of(each, seat) for seat, each in enumerate(requests)], logits)
     results = sample(logits, [Draw(each.sampling, 0, 1) for each in requests], shaped=shaped)
-    assert (results[0].error, results[1].tokens) == (NOTHING_LEFT, (6,))
+    assert (results[0].error, results[1].tokens) == (NONE_LEFT, (6,))
 
 
 @pytest.mark.parametrize(

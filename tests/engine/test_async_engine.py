@@ -124,6 +124,56 @@ def test_concurrent_streams_equal_the_synchronous_answers(folder: Path) -> None:
         run(story(h))
 
 
+class Notes:
+    """Watches a request, and may be broken."""
+
+    def __init__(self, *, broken: bool = False) -> None:
+        self.seen: list[tuple[float, Chunk]] = []
+        self._broken = broken
+
+    def take(self, chunk: Chunk, now: float) -> None:
+        self.seen.append((now, chunk))
+        assert not self._broken
+
+
+def test_a_watch_sees_every_chunk_when_it_is_made_read_or_not(folder: Path) -> None:
+    async def story(h: House) -> None:
+        async def watched(params: SamplingParams, notes: Notes) -> Stream:
+            request = GenerateRequest(prompt_token_ids=prompt(20), params=params)
+            return await h.engine.submit(request, notes)
+
+        unread, left = Notes(), Notes()
+        began = h.engine.now()
+        await watched(GREEDY, unread)
+        stream = await watched(LONG, left)
+        await h.until(lambda: len(left.seen) > 2)
+        await stream.cancel()
+        await h.until_empty()
+        await h.until(lambda: left.seen[-1][1].usage is not None)
+        times = [now for now, _ in unread.seen]
+        assert times == sorted(set(times))
+        assert began < times[0]
+        assert times[-1] < h.engine.now()
+        assert sum(len(chunk.token_ids) for _, chunk in unread.seen) == GREEDY.max_tokens
+        assert unread.seen[-1][1].receipt is not None
+        assert left.seen[-1][1].finish_reason == "abort"
+
+    with house(folder) as h:
+        run(story(h))
+
+
+def test_a_broken_watch_harms_no_stream(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def story(h: House) -> None:
+        request = GenerateRequest(prompt_token_ids=prompt(20), params=GREEDY)
+        streams = [await h.engine.submit(request, watch) for watch in (Notes(broken=True), None)]
+        for chunks in await asyncio.gather(*map(read, streams)):
+            assert len(tokens_of(chunks)) == GREEDY.max_tokens
+
+    with house(folder) as h:
+        run(story(h))
+    assert "watching a request failed" in caplog.text
+
+
 def test_usage_comes_once_with_the_last_chunk_of_the_last_choice(folder: Path) -> None:
     async def story(h: House) -> None:
         tokens = prompt(40)

@@ -10,6 +10,7 @@ import pytest
 
 from octavo import LLM, GenerateRequest, SamplingParams
 from octavo.engine.machine import usable_threads
+from octavo.engine.tools import Tool
 from tests.engine.tiny import assert_empty
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=16)
@@ -46,6 +47,22 @@ def test_chat_answers_and_the_second_turn_reads_the_first_from_the_cache(llm: LL
     cold = llm.chat([*first, reply, user("And of Italy?")], GREEDY)[0]
     assert cold.num_cached_tokens == 0
     assert cold.outputs[0].token_ids == second.outputs[0].token_ids
+
+
+def test_with_tools_too_the_second_turn_reads_the_first_from_the_cache(llm: LLM) -> None:
+    city = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    tools = [Tool("get_weather", "The weather of a city now.", city)]
+    first = [user("What is the weather in Paris?")]
+    answer = llm.chat(first, GREEDY, tools=tools)[0]
+    function = {"name": "get_weather", "arguments": '{"city": "Paris"}'}
+    call = {"id": "call_1", "type": "function", "function": function}
+    made = {"role": "assistant", "content": answer.outputs[0].text, "tool_calls": [call]}
+    result = {"role": "tool", "tool_call_id": "call_1", "content": "sunny, 21 degrees"}
+    second = llm.chat([*first, made, result], GREEDY, tools=tools)[0]
+    n_first = len(answer.prompt_token_ids)
+    assert second.prompt_token_ids[:n_first] == answer.prompt_token_ids
+    assert second.num_cached_tokens >= n_first // 16 * 16 > 64
+    assert second.outputs[0].text
 
 
 @pytest.mark.parametrize(

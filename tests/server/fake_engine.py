@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 
+from octavo.core import Full, Group, KVCache, KVSpec, Scheduler
 from octavo.core.errors import RequestError
+from octavo.core.histogram import Histogram
+from octavo.core.receipt import Receipt
+from octavo.engine.breakpoints import Keep
 from octavo.engine.generation_defaults import GenerationDefaults
+from octavo.engine.stats import EngineStats
+from octavo.engine.stream import Watch
 from octavo.engine.types import Chunk, GenerateRequest, TokenLogprob, Usage
 
 MODEL = "fake-model"
@@ -23,6 +30,7 @@ class FakeInfo:
     dtype: str = "float32"
     quantization: str | None = None
     kv_cache_dtype: str = "float32"
+    prefix_caching: bool = True
     device: str = "cpu"
     backend: str = "fake"
     not_taken: tuple[str, ...] = ("fast: not built",)
@@ -39,8 +47,14 @@ class FakeInfo:
     speculation_note: str = "off"
 
 
-def usage(prompt: int = 5, completion: int = 2, cached: int = 4) -> Usage:
-    return Usage(prompt_tokens=prompt, completion_tokens=completion, cached_tokens=cached)
+IDLE = EngineStats.of(
+    Scheduler(KVCache(KVSpec((Group(Full(), (0,), 1, 1, "float32"),)), 100, step_tokens=256)),
+    Histogram((1.0,)),
+)
+
+
+def usage(prompt: int = 5, completion: int = 2, cached: int = 4, written: int = 1) -> Usage:
+    return Usage(prompt, completion, cached_tokens=cached, cache_write_tokens=written)
 
 
 def hello(request: GenerateRequest) -> list[Step]:
@@ -74,12 +88,21 @@ def scored(request: GenerateRequest, chunk: Chunk) -> Chunk:
 
 
 class FakeStream:
-    def __init__(self, steps: Sequence[Step], number: int, engine: FakeEngine) -> None:
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        number: int,
+        engine: FakeEngine,
+        watch: Watch | None = None,
+    ) -> None:
         self.prompt_token_ids = [1, 2, 3]
+        self.keeps = engine.keeps
+        self.receipt = engine.receipt
         self.finished = False
         self._steps = steps
         self._number = number
         self._engine = engine
+        self._watch = watch
 
     async def __aiter__(self) -> AsyncIterator[Chunk]:
         for step in self._steps:
@@ -90,6 +113,8 @@ class FakeStream:
             elif isinstance(step, str):
                 await asyncio.Event().wait()
             else:
+                if self._watch is not None:
+                    self._watch.take(step, self._engine.now())
                 yield step
                 self._engine.sent += 1
         self.finished = True
@@ -114,19 +139,33 @@ class FakeEngine:
         self.requests: list[GenerateRequest] = []
         self.cancelled: set[int] = set()
         self.sent = 0
+        self.keeps: tuple[Keep, ...] = ()
+        self.receipt = Receipt(read=1, written_implicit=1, unkept=1)
         self.not_ready: str | None = None
         self.is_alive = True
 
-    async def submit(self, request: GenerateRequest) -> FakeStream:
+    async def submit(self, request: GenerateRequest, watch: Watch | None = None) -> FakeStream:
         if self.refusal is not None and len(self.requests) >= self.refuse_from:
             raise self.refusal
         if request.prompt_token_ids and max(request.prompt_token_ids) >= 256:
             raise RequestError("token out of the vocabulary", param="prompt_token_ids")
         self.requests.append(request)
-        return FakeStream(self.script(request), len(self.requests) - 1, self)
+        return FakeStream(self.script(request), len(self.requests) - 1, self, watch)
+
+    async def tokenize(self, request: GenerateRequest) -> list[int]:
+        if self.refusal is not None:
+            raise self.refusal
+        self.requests.append(request)
+        return [1, 2, 3]
 
     def token_bytes(self, token_id: int) -> bytes:
         return bytes([token_id])
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def stats(self) -> EngineStats:
+        return IDLE
 
     def ready(self) -> str | None:
         return self.not_ready

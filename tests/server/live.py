@@ -14,7 +14,10 @@ from transformers import LlamaForCausalLM
 from octavo.engine.async_engine import AsyncEngine
 from octavo.server.app import create_app
 from octavo.server.guard import LOOPBACK
+from octavo.server.ledger import Ledger
 from octavo.server.listen import bound_socket, make_server
+from octavo.server.prices import Prices
+from octavo.server.telemetry import Telemetry
 from tests.checkpoints import tiny_llama
 from tests.engine.conftest import CHATML, byte_level
 from tests.engine.tiny import DEFAULTS
@@ -24,9 +27,9 @@ MODEL = "tiny"
 VOCAB = 430
 
 
-def talker(folder: Path, *, bos: bool = False) -> LlamaForCausalLM:
-    """Write the checkpoint: its answers are noise, but text."""
-    model = tiny_llama(folder, vocab_size=VOCAB)
+def talker(folder: Path, *, bos: bool = False, **overrides: Any) -> LlamaForCausalLM:
+    """Write the checkpoint: its answers are noise, but text. `overrides` are LlamaConfig fields."""
+    model = tiny_llama(folder, vocab_size=VOCAB, **overrides)
     byte_level(bos=bos).save(str(folder / "tokenizer.json"))
     config = {"bos_token": "<|endoftext|>", "eos_token": "<|im_end|>", "chat_template": CHATML}
     (folder / "tokenizer_config.json").write_text(
@@ -36,12 +39,27 @@ def talker(folder: Path, *, bos: bool = False) -> LlamaForCausalLM:
 
 
 @contextmanager
-def serving(folder: Path, **options: Any) -> Iterator[tuple[AsyncEngine, str]]:
+def serving(
+    folder: Path,
+    *,
+    ledger: Ledger | None = None,
+    prices: Prices | None = None,
+    keep_agent_headers: bool = False,
+    **options: Any,
+) -> Iterator[tuple[AsyncEngine, str]]:
     """The engine of the checkpoint in `folder`, and the URL at which it is served."""
     engine = AsyncEngine.load(str(folder), served_model_name=MODEL, **{**DEFAULTS, **options})
     listener = bound_socket("127.0.0.1", 0)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    server = make_server(create_app(engine, limits=LIMITS, hosts=LOOPBACK), LIMITS)
+    telemetry = Telemetry(engine, ledger=ledger, prices=prices)
+    app = create_app(
+        engine,
+        limits=LIMITS,
+        hosts=LOOPBACK,
+        telemetry=telemetry,
+        keep_agent_headers=keep_agent_headers,
+    )
+    server = make_server(app, LIMITS)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:

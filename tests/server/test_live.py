@@ -15,7 +15,7 @@ import pytest
 
 from octavo.engine.async_engine import AsyncEngine
 from tests.engine.tiny import assert_empty, prompt
-from tests.server.faults import COMPLETIONS
+from tests.server.faults import CHAT, COMPLETIONS
 from tests.server.live import MODEL, VOCAB, serving, talker
 
 Eventually = Callable[[Callable[[], bool]], None]
@@ -84,6 +84,32 @@ def test_what_can_never_run_is_refused_at_once_and_the_next_one_runs(
     answer = house.post()
     assert answer.json()["usage"]["completion_tokens"] == 3
     assert house.http.get("/health").status_code == 200
+    assert_empty(house.engine._engine)
+
+
+TOOL = {"type": "function", "function": {"name": "f"}}
+CALL = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+USER = {"role": "user", "content": "hi"}
+CALLING = {"role": "assistant", "tool_calls": [CALL]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"tools": [TOOL, TOOL]}, "tools"),
+        ({"tools": [TOOL], "messages": [USER, CALLING]}, "messages.[1].tool_calls"),
+        (
+            {"messages": [USER, CALLING, {"role": "tool", "tool_call_id": "b", "content": "x"}]},
+            "messages.[2].tool_call_id",
+        ),
+    ],
+    ids=str,
+)
+def test_tools_and_calls_that_do_not_fit_together_are_refused(
+    house: House, fields: dict[str, Any], param: str
+) -> None:
+    refused = house.http.post(CHAT, json={"model": MODEL, "messages": [USER], **fields})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, param), refused.text
     assert_empty(house.engine._engine)
 
 

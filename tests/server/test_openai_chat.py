@@ -36,6 +36,7 @@ def test_whole_answer(served: Served) -> None:
     assert answer.usage.total_tokens == 7
     assert answer.usage.prompt_tokens_details is not None
     assert answer.usage.prompt_tokens_details.cached_tokens == 4
+    assert answer.usage.prompt_tokens_details.cache_write_tokens == 1
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,17 @@ def test_whole_answer(served: Served) -> None:
     assert [(c.index, c.text, c.finish_reason) for c in answer.choices] == [(0, "Hello", "stop")]
     assert answer.usage is not None
     assert answer.usage.prompt_tokens_details is not None
-    assert answer.usage.prompt_tokens_details.cached_tokens == 4
+    details = answer.usage.prompt_tokens_details
+    assert (details.cached_tokens, details.cache_write_tokens) == (4, 1)
     (request,) = served.engine.requests
     assert (request.prompt, request.prompt_token_ids) == ("Once", None)
     assert request.params.max_tokens == 16
+
+
+def test_labels_change_nothing(served: Served) -> None:
+    labels = {"metadata": {"a": "b"}, "store": False, "service_tier": "auto"}
+    answer = served.client.completions.create(model=MODEL, prompt="a", user="u", extra_body=labels)
+    assert answer.choices[0].text == "Hello"
 
 
 @pytest.mark.parametrize(

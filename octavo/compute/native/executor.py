@@ -11,6 +11,7 @@ import torch
 
 from octavo.compute.inputs import StepInputs
 from octavo.compute.native import structs
+from octavo.compute.native.chooser import NativeChooser
 from octavo.compute.native.library import Program, Workers
 from octavo.compute.native.pool import NativeKVPool
 from octavo.compute.native.program import HEAD_ROWS
@@ -34,6 +35,8 @@ class NativeExecutor:
         self._workers = workers
         self._body = body
         self._head = head
+        self._logits = torch.empty(0, config.vocab_size)
+        self.choose = NativeChooser(workers, config.vocab_size)
 
     @property
     def device(self) -> torch.device:
@@ -68,9 +71,12 @@ class NativeExecutor:
         return out
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Hidden states [rows, hidden] -> float32 [rows, vocab]."""
+        """Hidden states [rows, hidden] -> float32 [rows, vocab], gone with the next call: memory
+        taken anew for each step would be cleared by the system each time."""
         hidden = hidden.contiguous()
-        out = torch.empty(len(hidden), self._config.vocab_size)
+        if len(hidden) > len(self._logits):
+            self._logits = torch.empty(len(hidden), self._config.vocab_size)
+        out = self._logits[: len(hidden)]
         for begin in range(0, len(hidden), HEAD_ROWS):
             rows = hidden[begin : begin + HEAD_ROWS]
             step = structs.Step(

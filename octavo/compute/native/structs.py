@@ -181,3 +181,7 @@ class Attention(ctypes.Structure):
         ("group", c_int32),
         ("softcap", c_float),
     )
+
+
+class Choose(ctypes.Structure):
+    _fields_ = (("choices", c_void_p), ("tokens", c_void_p), ("vocab", c_int64))

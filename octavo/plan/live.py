@@ -33,7 +33,8 @@ class Observed:
     block_tokens: int
     num_blocks: int
     cache_dtype: str
-    block_bytes: int | None
+    token_bytes: int | None
+    capacity_tokens: int | None
     usage: float | None
     running: int | None
     waiting: int | None
@@ -82,7 +83,8 @@ def observed(text: str, model: str) -> Observed:
         block_tokens=_count(info, "block_size"),
         num_blocks=_count(info, "num_gpu_blocks"),
         cache_dtype=info.get("cache_dtype", "unknown"),
-        block_bytes=whole("octavo:kv_block_bytes"),
+        token_bytes=whole("octavo:kv_bytes_per_token"),
+        capacity_tokens=whole("octavo:kv_capacity_tokens"),
         usage=number("vllm:kv_cache_usage_perc"),
         running=whole("vllm:num_requests_running"),
         waiting=whole("vllm:num_requests_waiting"),
@@ -100,14 +102,15 @@ def beside(model: PlannedModel, seen: Observed) -> Table:
     what depends on the traffic alone is only observed."""
     fmt, geometry, block = seen.fmt(), model.geometry, seen.block_tokens
     token_bytes = geometry.early_token_bytes(fmt)
-    room = seen.num_blocks * token_bytes * block
+    # Groups of layers share the blocks: tokens are fewer than blocks times their size.
+    tokens = seen.capacity_tokens or seen.num_blocks * block
+    room = tokens * token_bytes
     length = seen.mean_length
     rows = [
-        ("bytes a token", f"{token_bytes:,}", _shown(_ratio(seen.block_bytes, block))),
-        ("bytes a block", f"{token_bytes * block:,}", _shown(seen.block_bytes)),
+        ("bytes a token", f"{token_bytes:,}", _shown(seen.token_bytes)),
         ("blocks", BLANK, f"{seen.num_blocks:,} of {block} tokens"),
-        ("room", binary(room), _room(seen)),
-        ("tokens that fit", f"{room // token_bytes:,}", f"{seen.num_blocks * block:,}"),
+        ("tokens in them", BLANK, f"{tokens:,}"),
+        ("room", binary(room), _room(seen, tokens)),
         ("mean request, tokens", BLANK, _shown(length)),
         ("slots lost per request", _shown((block - 1) / 2), _shown(seen.lost_per_request)),
         ("requests at once", _fitting(model, fmt, room, seen), _shown(seen.running)),
@@ -127,11 +130,11 @@ def live_record(model: PlannedModel, seen: Observed) -> dict[str, object]:
         "model": seen.model,
         "planned": {
             "bytes_per_token": token_bytes,
-            "bytes_per_block": token_bytes * seen.block_tokens,
             "lost_slots_per_request": (seen.block_tokens - 1) / 2,
         },
         "observed": {
-            "bytes_per_block": seen.block_bytes,
+            "bytes_per_token": seen.token_bytes,
+            "capacity_tokens": seen.capacity_tokens,
             "block_tokens": seen.block_tokens,
             "blocks": seen.num_blocks,
             "usage_share": seen.usage,
@@ -153,8 +156,8 @@ def _fitting(model: PlannedModel, fmt: KVFormat, room: int, seen: Observed) -> s
     return f"{room // each:,}"
 
 
-def _room(seen: Observed) -> str:
-    return BLANK if seen.block_bytes is None else binary(seen.block_bytes * seen.num_blocks)
+def _room(seen: Observed, tokens: int) -> str:
+    return BLANK if seen.token_bytes is None else binary(seen.token_bytes * tokens)
 
 
 def _speed_up(hit_rate: float | None) -> str:

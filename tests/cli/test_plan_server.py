@@ -67,9 +67,10 @@ def test_prediction_stands_beside_observation(octavo: Run) -> None:
     for text in (f"{INT8_TOKEN_BYTES:,}", "2,000 of 16 tokens", "32,000", "80.0 %", "5.00 times"):
         assert text in done.out
     assert "250" in done.out  # requests of 128 tokens, 8 blocks each
-    assert record["planned"]["bytes_per_block"] == 16 * INT8_TOKEN_BYTES
+    assert record["planned"]["bytes_per_token"] == INT8_TOKEN_BYTES
     assert record["observed"] == {
-        "bytes_per_block": None,
+        "bytes_per_token": None,
+        "capacity_tokens": None,
         "block_tokens": 16,
         "blocks": 2000,
         "usage_share": 0.125,

@@ -15,7 +15,8 @@ from typing import Protocol
 from octavo.plan.fits import power_of_two
 from octavo.plan.lengths import Pair
 
-WARM_UP, MEASURED = 2000, 4000  # steps of one token for each running request
+STEPS, FEWEST_STEPS = 6000, 600  # of one token for each running request; a third warms up
+MOST_WORK = 3_000_000  # requests times steps: a second or two
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,21 +122,28 @@ class Paged:
         self._free += grant.size // self._block
 
 
-def shares(memory: Memory, requests: Sequence[Pair], *, slots: int) -> Shares:
+def steps_for(requests: Sequence[Pair], *, slots: int) -> int | None:
+    """Steps that bound the work with as many running as the slots can hold; None: too many run."""
+    mean = max(1, sum(one.prompt + one.answer for one in requests) // len(requests))
+    affordable = MOST_WORK // max(1, slots // mean)
+    return min(STEPS, affordable) if affordable >= FEWEST_STEPS else None
+
+
+def shares(memory: Memory, requests: Sequence[Pair], *, slots: int, steps: int) -> Shares:
     """Mean shares once the memory is full, with `requests` waiting over and over."""
     waiting, running = deque(requests), list[Grant]()
-    sums = [0, 0, 0]
-    for step in range(WARM_UP + MEASURED):
+    sums, warm_up = [0, 0, 0], steps // 3
+    for step in range(steps):
         while (grant := memory.admit(waiting[0])) is not None:
             running.append(grant)
             waiting.rotate(-1)
         running = _grown(memory, running, waiting)
-        if step >= WARM_UP:
+        if step >= warm_up:
             sums[0] += sum(one.tokens for one in running)
             # Blocks reserve nothing for tokens to come beyond their last block.
             sums[1] += sum(min(one.final, one.size) - one.tokens for one in running)
             sums[2] += sum(one.size - min(one.final, one.size) for one in running)
-    tokens, reserved, internal = (total / MEASURED / slots for total in sums)
+    tokens, reserved, internal = (total / (steps - warm_up) / slots for total in sums)
     return Shares(
         tokens=tokens,
         reserved=reserved,
@@ -179,12 +187,18 @@ def policies(max_tokens: int) -> dict[str, Callable[[Pair], int]]:
 def steady_shares(
     requests: Sequence[Pair], *, slots: int, max_tokens: int, block_tokens: int
 ) -> dict[str, Shares]:
-    """Each way of sharing `slots`. Requests must fit in `max_tokens`, and that in `slots`."""
+    """Each way of sharing `slots`; nothing where so many would run that it takes too long.
+
+    Requests must fit in `max_tokens`, and that in `slots`.
+    """
+    steps = steps_for(requests, slots=slots)
+    if steps is None:
+        return {}
     found = {
-        name: shares(Contiguous(slots, size), requests, slots=slots)
+        name: shares(Contiguous(slots, size), requests, slots=slots, steps=steps)
         for name, size in policies(max_tokens).items()
     }
-    paged = shares(Paged(slots, block_tokens), requests, slots=slots)
+    paged = shares(Paged(slots, block_tokens), requests, slots=slots, steps=steps)
     return found | {f"paged, blocks of {block_tokens}": paged}
 
 

@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from octavo.plan.fragmentation import Contiguous, Grant, Paged, steady_shares, steady_shares_of
+from octavo.plan.fragmentation import (
+    Contiguous,
+    Grant,
+    Paged,
+    steady_shares,
+    steady_shares_of,
+    steps_for,
+)
 from octavo.plan.lengths import Pair
 
 SLOTS, MAX_TOKENS, BLOCK = 15_700, 2048, 16  # OPT-13B: 12 GB left of an A100 with 40 GB
@@ -82,14 +89,27 @@ def test_blocks_come_back() -> None:
     assert (first.tokens, first.size) == (33, 48)
 
 
+SMALL = {"slots": 600, "max_tokens": 64, "block_tokens": BLOCK}
+
+
 def test_traces_of_any_shape() -> None:
-    odd = [Pair(0, 0), Pair(5, 0), Pair(0, 5), Pair(MAX_TOKENS, 1)]
-    found = steady_shares_of(odd, slots=10 * SLOTS, max_tokens=MAX_TOKENS, block_tokens=BLOCK)
-    for one in found.values():
-        parts = (one.tokens, one.reserved, one.internal, one.external)
-        assert sum(parts) == pytest.approx(1)
-        assert all(0 <= part <= 1 for part in parts)
-    empty = [Pair(0, 5)]
-    assert steady_shares_of(empty, slots=SLOTS, max_tokens=MAX_TOKENS, block_tokens=BLOCK)
-    assert steady_shares_of(odd[:1], slots=SLOTS, max_tokens=MAX_TOKENS, block_tokens=BLOCK) == {}
-    assert steady_shares_of(odd, slots=100, max_tokens=MAX_TOKENS, block_tokens=BLOCK) == {}
+    odd = [Pair(0, 0), Pair(5, 0), Pair(0, 5), Pair(64, 0), Pair(64, 1)]
+    for trace in (odd, odd[2:3]):
+        found = steady_shares_of(trace, **SMALL)
+        assert len(found) == 4
+        for one in found.values():
+            parts = (one.tokens, one.reserved, one.internal, one.external)
+            assert sum(parts) == pytest.approx(1)
+            assert all(-1e-9 <= part <= 1 for part in parts)
+    assert steady_shares_of(odd[:1], **SMALL) == {}
+    assert steady_shares_of(odd, **{**SMALL, "slots": 50}) == {}
+
+
+def test_the_work_is_bounded() -> None:
+    tiny = [Pair(1, 1)]
+    assert steps_for(tiny, slots=1 << 20) is None
+    assert steady_shares_of(tiny, slots=1 << 24, max_tokens=1 << 20, block_tokens=BLOCK) == {}
+    for slots in (10, 1000, 10_000):
+        steps = steps_for(tiny, slots=slots)
+        assert steps is not None
+        assert steps * slots // 2 <= 3_000_000

@@ -1,4 +1,4 @@
-"""Generate docs/reference, docs/benchmarks.md and the README's table of engines.
+"""Generate docs/reference, docs/plots, docs/benchmarks.md and the README's table of engines.
 
 With `--check`, fail if one of them is stale.
 """
@@ -9,6 +9,7 @@ import dataclasses
 import importlib
 import json
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +140,27 @@ def readme_page() -> str:
     return f"{head}{mark}\n\n{table}\n{end}{tail}"
 
 
+PLOTS = {
+    "compared": "plan compare llama-3.1-70b qwen3-8b gemma-3-27b deepseek-v3 qwen3.5-27b --gpus 8",
+    "llama-70b": "plan llama-3.1-70b --memory 80GB --gpu-memory-utilization 1 --weights int4 "
+    "--weight-size 35GB --activation-size 3GB --non-torch-size 0B --context 2048 --length 500",
+    "llama-8b": "plan llama-3.1-8b --length 1500",
+}
+
+
+def plot(command: str, name: str) -> str:
+    """One plot that `octavo plan` draws."""
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = [*PLOTS[command].split(), "--json", "--svg", folder]
+        result = CliRunner().invoke(make_app(), arguments, prog_name="octavo")
+        assert result.exit_code == 0, result.output
+        return (Path(folder) / f"{name}.svg").read_text(encoding="utf-8")
+
+
 PAGES = {
+    DOCS / "plots" / "compared-bytes.svg": lambda: plot("compared", "bytes"),
+    DOCS / "plots" / "llama-70b-requests.svg": lambda: plot("llama-70b", "requests"),
+    DOCS / "plots" / "llama-8b-decode.svg": lambda: plot("llama-8b", "decode"),
     REFERENCE / "cli.md": cli_page,
     REFERENCE / "config.md": config_page,
     REFERENCE / "values.md": values_page,
@@ -156,7 +177,7 @@ def main() -> int:
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             stale.append(path.name)
             if "--check" not in sys.argv:
-                REFERENCE.mkdir(parents=True, exist_ok=True)
+                path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text, encoding="utf-8")
     if "--check" in sys.argv and stale:
         names = ", ".join(stale)

@@ -23,6 +23,8 @@ class Reading(NamedTuple):
     process: ProcessFigures
     facts: Mapping[str, str]
     ledger_lost_rows: int
+    bytes_per_token: int = 0
+    capacity_tokens: int = 0
 
 
 Labelled = Mapping[tuple[str, ...], float]

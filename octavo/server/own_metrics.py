@@ -22,6 +22,16 @@ OWN = (
         "state",
     ),
     gauge(
+        "octavo:kv_bytes_per_token",
+        "Bytes of K and V of one token, all layers.",
+        lambda r: r.bytes_per_token,
+    ),
+    gauge(
+        "octavo:kv_capacity_tokens",
+        "Tokens that all blocks hold while no window has left any.",
+        lambda r: r.capacity_tokens,
+    ),
+    gauge(
         "octavo:kv_blocks_shared",
         "Held blocks with more than one holder.",
         lambda r: r.stats.shared_blocks,

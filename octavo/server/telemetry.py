@@ -102,6 +102,8 @@ class Telemetry:
             process=ProcessFigures.now(started_at=self._started_at),
             facts=self._facts,
             ledger_lost_rows=0 if self._ledger is None else self._ledger.lost_rows,
+            bytes_per_token=self._engine.info.bytes_per_token,
+            capacity_tokens=self._engine.info.capacity_tokens,
         )
 
     # -- what is heard ----------------------------------------------------------------------------

@@ -109,8 +109,8 @@ def benchmarks_page() -> str:
     """Every result under benchmarks/results, with the command and the machine that made it."""
     text = NOTE + (
         "# Benchmarks\n\n"
-        "`make bench` runs them and writes `benchmarks/results/*.json`, shown here; `accuracy` and\n"
-        "`peers` need other engines and have commands of their own.\n"
+        "`make bench` runs them and writes `benchmarks/results/*.json`, shown here; `accuracy`\n"
+        "and `peers` need other engines and have commands of their own.\n"
         "They ran on a shared virtual machine: compare figures of one run with each other,\n"
         "not with other machines.\n"
     )

@@ -35,4 +35,5 @@ def kv(figures: dict[str, Any]) -> str:
 def _cells(reading: dict[str, float] | None) -> list[str]:
     if reading is None:
         return ["", "", ""]
-    return [f"{reading['kl']:.4f}", f"{reading['p99']:.3f}", f"{100 * reading['top1']:.1f} %"]
+    kl = f"{reading['kl']:.4f}" if reading["kl"] >= 0.00005 else "< 0.0001"
+    return [kl, f"{reading['p99']:.3f}", f"{100 * reading['top1']:.1f} %"]

@@ -72,6 +72,9 @@ class Session:
                 # A guess would have to be scored as if the guesses before it had been said.
                 speculates=not (prepared.params.penalises or prepared.params.restricts),
             )
+            if not i:
+                for keep in prepared.keeps:
+                    request.receipt.take_pin(keep.end, keep.ttl_seconds)
             self._choices.append(_Choice(request, _text_stream(prepared, tokenizer)))
 
     @property

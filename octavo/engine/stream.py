@@ -13,7 +13,6 @@ from typing import Protocol
 
 from octavo.core.receipt import Receipt
 from octavo.engine.backlog import Backlog
-from octavo.engine.breakpoints import Keep
 from octavo.engine.session import Session
 from octavo.engine.types import Chunk
 
@@ -60,12 +59,6 @@ class Stream:
     def began(self) -> bool:
         """Whether it has left the queue: its first block table has been granted."""
         return self._session is not None and self._session.receipt.admitted_at is not None
-
-    @property
-    def keeps(self) -> tuple[Keep, ...]:
-        """What of the prompt the caller asked to keep, by token position."""
-        assert self._session is not None
-        return self._session.prepared.keeps
 
     @property
     def receipt(self) -> Receipt:

@@ -80,12 +80,8 @@ class MessageReply:
 
     def _usage(self) -> dict[str, Any]:
         stream = self._streams.first
-        return usage_object(
-            stream.receipt,
-            stream.keeps,
-            prompt_tokens=len(stream.prompt_token_ids),
-            output_tokens=self._n_output,
-        )
+        n_prompt = len(stream.prompt_token_ids)
+        return usage_object(stream.receipt, prompt_tokens=n_prompt, output_tokens=self._n_output)
 
 
 def ending(chunk: Chunk) -> dict[str, Any]:

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol
 
 from octavo.core.receipt import Receipt
-from octavo.engine.breakpoints import Keep
 from octavo.engine.generation_defaults import GenerationDefaults
 from octavo.engine.stats import Cleared, EngineStats
 from octavo.engine.stream import Watch
@@ -52,16 +51,13 @@ class ChunkStream(Protocol):
     """One accepted request. Iterating yields chunks in order; `cancel` may be called twice.
 
     Chunks that are not taken are joined: they wait as one chunk per choice. `began`: whether it
-    has left the queue. The receipt's account of the prompt is final from the first chunk on;
-    `keeps` is what of it the caller asked to keep.
+    has left the queue. The receipt's account of the prompt is final from the first chunk on.
     """
 
     @property
     def began(self) -> bool: ...
     @property
     def prompt_token_ids(self) -> list[int]: ...
-    @property
-    def keeps(self) -> Sequence[Keep]: ...
     @property
     def receipt(self) -> Receipt: ...
     def __aiter__(self) -> AsyncIterator[Chunk]: ...

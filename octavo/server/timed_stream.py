@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Protocol, Self
 
 from octavo.core.receipt import Receipt
-from octavo.engine.breakpoints import Keep
 from octavo.engine.types import Chunk
 from octavo.server.contract import ChunkStream
 from octavo.server.errors import HttpFault
@@ -70,10 +69,6 @@ class TimedStream:
     @property
     def prompt_token_ids(self) -> list[int]:
         return self._stream.prompt_token_ids
-
-    @property
-    def keeps(self) -> Sequence[Keep]:
-        return self._stream.keeps
 
     @property
     def receipt(self) -> Receipt:

@@ -11,7 +11,6 @@ from octavo.core import Full, Group, KVCache, KVSpec, Scheduler
 from octavo.core.errors import RequestError
 from octavo.core.histogram import Histogram
 from octavo.core.receipt import Receipt
-from octavo.engine.breakpoints import Keep
 from octavo.engine.generation_defaults import GenerationDefaults
 from octavo.engine.stats import Cleared, EngineStats
 from octavo.engine.stream import Watch
@@ -97,7 +96,6 @@ class FakeStream:
         watch: Watch | None = None,
     ) -> None:
         self.prompt_token_ids = [1, 2, 3]
-        self.keeps = engine.keeps
         self.receipt = engine.receipt
         self.finished = False
         self._steps = steps
@@ -146,7 +144,6 @@ class FakeEngine:
         self.requests: list[GenerateRequest] = []
         self.cancelled: set[int] = set()
         self.sent = 0
-        self.keeps: tuple[Keep, ...] = ()
         self.receipt = Receipt(read=1, written_implicit=1, unkept=1)
         self.not_ready: str | None = None
         self.is_alive = True

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from octavo.core.receipt import Receipt
-from octavo.engine.breakpoints import Breakpoint, Keep
+from octavo.engine.breakpoints import Breakpoint
 from octavo.engine.tools import Tool
 from octavo.engine.types import Chunk, GenerateRequest
 from octavo.server import sse
@@ -153,8 +153,7 @@ def test_async_client(served: Served) -> None:
 
 
 def test_usage_tells_the_receipt(served: Served, claude: anthropic.Anthropic) -> None:
-    served.engine.receipt = Receipt(read=1, written_implicit=2)
-    served.engine.keeps = (Keep(2, 3600), Keep(3, 300))
+    served.engine.receipt = Receipt(read=1, written_5m=1, written_1h=1)
     used = claude.messages.create(**ASK).usage
     assert used.cache_creation is not None
     assert (used.input_tokens, used.cache_read_input_tokens) == (0, 1)

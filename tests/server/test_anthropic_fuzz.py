@@ -105,7 +105,6 @@ class Scripted:
     """A stream that says pieces of text, a token each."""
 
     prompt_token_ids = (1, 2, 3)
-    keeps = ()
     receipt = Receipt(unkept=3)
 
     def __init__(self, pieces: Sequence[str]) -> None:

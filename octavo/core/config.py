@@ -87,7 +87,9 @@ class CacheOptions:
 class SchedulerOptions:
     """How much runs in one step, and how much may wait."""
 
-    max_num_batched_tokens: int = _option(2048, "token budget of one step")
+    max_num_batched_tokens: int = _option(
+        512, "token budget of one step: more is faster, less keeps running answers smoother"
+    )
     max_num_seqs: int = _option(128, "requests that run at once")
     enable_chunked_prefill: bool = _option(True, "split prompts over steps")
     static_batching: bool = _option(False, "admit a new batch only when the last one has ended")

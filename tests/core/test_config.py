@@ -23,7 +23,7 @@ MACHINE = Machine(native_bf16=False, available_bytes=1 << 30, threads=2)
 def test_defaults() -> None:
     config = EngineConfig.of("smollm2")
     assert config.cache.block_size == 16
-    assert config.scheduler.max_num_batched_tokens == 2048
+    assert config.scheduler.max_num_batched_tokens == 512
     assert config.scheduler.max_num_seqs == 128
     assert config.policies().allocator is PAGED
 

@@ -111,7 +111,7 @@ def test_equal_prompts_that_enter_together_answer_as_alone(
     folder: Path, alone: list[Answer], share_in_flight: bool
 ) -> None:
     """Nobody reads a block that is registered and not yet computed, or computed by nobody."""
-    desk = Desk(folder, share_in_flight=share_in_flight)
+    desk = Desk(folder, share_in_flight=share_in_flight, max_num_batched_tokens=2048)
     for got in desk.answer(*[PROMPTS[-1]] * 5):
         assert_same(got, alone[-1])
     n_shared = len(PROMPTS[-1]) // 16 * 16

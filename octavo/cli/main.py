@@ -18,6 +18,7 @@ from octavo.cli.generate import generate
 from octavo.cli.info import info
 from octavo.cli.pull import pull
 from octavo.cli.serve import serve
+from octavo.cli.usage import usage
 from octavo.core.errors import EngineError, OctavoError
 
 OUR_FAULT = 1
@@ -50,7 +51,7 @@ def make_app() -> typer.Typer:
         rich_markup_mode=None,  # its tables cut long flag names in a narrow terminal
         callback=root,
     )
-    for command in (serve, chat, generate, pull, info):
+    for command in (serve, chat, generate, pull, info, usage):
         app.command()(command)
     app.add_typer(make_bench_app(), name="bench")
     return app

@@ -1,19 +1,16 @@
-"""`octavo usage`: where the tokens went and what they cost. Owns the command's flags."""
+"""`octavo usage`: where the tokens went and what they cost. Owns what can be asked for."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from octavo.usage.ask import Source
-
-PANEL = "What is read"
+from octavo.cli.usage_options import Asked, with_usage_options
+from octavo.core.errors import ConfigError
 
 
 class View(StrEnum):
@@ -26,92 +23,59 @@ class View(StrEnum):
     PROJECT = "project"
     MODEL = "model"
     BLOCKS = "blocks"
+    KEY = "key"
+    MISSES = "misses"
+    WHATIF = "whatif"
+    EXPORT = "export"
 
 
+ANSWERS = (View.MISSES, View.WHATIF, View.EXPORT)  # those that are no table of a grouping
+
+
+@with_usage_options
 def usage(
-    view: Annotated[View, typer.Argument(help="how the figures are grouped")] = View.DAILY,
-    since: Annotated[str | None, typer.Option(metavar="DAY", help="first day that counts")] = None,
-    until: Annotated[str | None, typer.Option(metavar="DAY", help="last day that counts")] = None,
-    timezone: Annotated[
-        str, typer.Option(help="zone of the days, such as UTC; default: this machine's")
-    ] = "",
-    project: Annotated[str, typer.Option(help="only projects whose folder contains this")] = "",
-    model: Annotated[str, typer.Option(help="only models whose name contains this")] = "",
-    logs: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="DIR", help="read these logs; default: the coding agent's own"),
-    ] = None,
-    prices: Annotated[
+    asked: Asked,
+    view: Annotated[
+        View,
+        typer.Argument(
+            help="a grouping (blocks: of 5 hours; key: with --server), why the cache missed, what "
+            "other settings would have cost, or an export"
+        ),
+    ] = View.DAILY,
+    file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="own prices, or LiteLLM's file; asked before others"),
+        typer.Argument(help="of an export: a .jsonl file, or a folder for a file a session"),
     ] = None,
-    index: Annotated[
-        bool, typer.Option(help="keep what was counted, so that only what is new is read")
-    ] = True,
     json_output: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="write a page with plots there")
+    ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="show it anew every 5 seconds, until Ctrl-C")
+    ] = False,
 ) -> None:
     """Show where the tokens of a coding agent went, and what the API charges for them."""
-    from octavo.usage.ask import Source
-    from octavo.usage.grouping import Filter, day_named, zone_named
-    from octavo.usage.places import data_folder
+    from octavo.cli.usage_output import export, show, show_ledger, watched, write_page
 
-    source = Source.of(
-        price_file=prices,
-        logs=tuple(logs or ()),
-        index=data_folder() if index else None,
-        wanted=Filter(
-            since=day_named(since, "since"),
-            until=day_named(until, "until"),
-            project=project,
-            model=model,
-        ),
-        zone=zone_named(timezone),
-    )
-    show_table(source, view.value, as_json=json_output)
-
-
-def show_table(source: Source, group: str, *, as_json: bool) -> None:
-    """The table of one grouping."""
-    from octavo.usage.ask import report
-    from octavo.usage.show import console, notes_of, report_parts
-
-    found = report(source, group, progress=progress_bar)
-    if as_json:
-        print_json(found.as_json())
+    asked.check()
+    if (view is View.EXPORT) != (file is not None):
+        raise ConfigError("usage: an export needs a FILE, and nothing else has one", param="file")
+    if view is View.KEY and asked.server is None:
+        raise ConfigError("usage: logs know no keys; ask a ledger with --server", param="view")
+    if html is not None and (view in ANSWERS or asked.server is not None or json_output):
+        raise ConfigError("--html: a page shows a grouping of logs, without --json", param="html")
+    if json_output and view is View.EXPORT:
+        raise ConfigError("--json: an export is JSON in its FILE", param="json")
+    if watch and (json_output or file or html or not sys.stdout.isatty()):
+        raise ConfigError("--watch: needs a terminal, and shows tables only", param="watch")
+    if asked.server is not None:
+        server, wanted = asked.server, asked.filter()
+        watched(lambda: show_ledger(server, view.value, wanted, as_json=json_output), watch=watch)
         return
-    out = console()
-    for part in report_parts(found, out.width):
-        out.print(part)
-    for note in notes_of(found):
-        print(note)
-
-
-def print_json(value: Any) -> None:
-    print(json.dumps(value, indent=2))
-
-
-def progress_bar(total_bytes: int) -> Callable[[int], None]:
-    """On standard error where it is a terminal; it goes when everything is read."""
-    import sys
-
-    if not sys.stderr.isatty():
-        return lambda done: None
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
-
-    bar = Progress(
-        TextColumn("Reading logs"),
-        BarColumn(),
-        DownloadColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    )
-    task = bar.add_task("", total=total_bytes)
-    bar.start()
-
-    def advance(n_bytes: int) -> None:
-        bar.advance(task, n_bytes)
-        if bar.finished:
-            bar.stop()
-
-    return advance
+    source = asked.source()
+    if file is not None:
+        export(source, file)
+    elif html is not None:
+        write_page(source, view.value, html)
+    else:
+        watched(lambda: show(source, view.value, as_json=json_output), watch=watch)

@@ -5,6 +5,8 @@ Imported late and optional. Knows no logs and no usage.
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import lru_cache
 from typing import Any
@@ -16,6 +18,7 @@ PROVIDER = "anthropic"  # asked first: others resell its models at prices of the
 DATA_FROM_BATCH = {"processing": "batch"}
 FAST = {"speed": "fast"}
 THOUSAND = 1000
+DAY_SECONDS, MINUTE_SECONDS = 86_400.0, 60.0
 
 
 def open_genai_prices() -> GenaiPrices | None:
@@ -27,6 +30,33 @@ def open_genai_prices() -> GenaiPrices | None:
     return GenaiPrices(get_snapshot())
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A model of the package, and within what its prices cannot change: all times of a period, all
+    prompts between two starts of tiers."""
+
+    model: Any
+    period_seconds: float
+    tier_starts: tuple[int, ...]
+
+    @classmethod
+    def of(cls, model: Any) -> _Known:
+        dated = model.prices if isinstance(model.prices, list) else []
+        variants = model.price_variants or []
+        limits = [one.constraint for one in (*dated, *variants) if one.constraint is not None]
+        by_day = all(hasattr(one, "start_date") for one in limits)
+        prices = [one.prices for one in (*dated, *variants)]
+        if not dated:
+            prices.append(model.prices)
+        starts = {
+            tier.start
+            for price in prices
+            for value in vars(price).values()
+            for tier in getattr(value, "tiers", ())
+        }
+        return cls(model, DAY_SECONDS if by_day else MINUTE_SECONDS, tuple(sorted(starts)))
+
+
 class GenaiPrices:
     """Rates from a snapshot of the package's data."""
 
@@ -36,7 +66,7 @@ class GenaiPrices:
         self._snapshot = snapshot
         self.source = f"genai-prices {version('genai-prices')}"
         self._model = lru_cache(maxsize=1024)(self._find)
-        self._rates = lru_cache(maxsize=65536)(self._rates_of)
+        self._rates = lru_cache(maxsize=16384)(self._rates_of)
 
     @property
     def date(self) -> str:
@@ -53,23 +83,29 @@ class GenaiPrices:
 
     def rates(self, terms: Terms) -> Rates | None:
         """The price in force at the time of the request, in the tier of its prompt's length."""
-        model = self._model(plain_name(terms.model))
-        if model is None:
+        name = plain_name(terms.model)
+        known = self._model(name)
+        if known is None:
             return None
-        # A time of day counts at most to the minute.
-        return self._rates(terms._replace(at=terms.at // 60 * 60))
+        # Requests that cannot differ in price share one look-up.
+        at = terms.at // known.period_seconds * known.period_seconds
+        tier = bisect_left(known.tier_starts, terms.prompt_tokens)
+        prompt = known.tier_starts[tier - 1] + 1 if tier else 0
+        return self._rates(Terms(name, at, prompt, *terms[3:]))
 
-    def _find(self, name: str) -> Any:
+    def _find(self, name: str) -> _Known | None:
         for provider in (PROVIDER, None):
             try:
                 _, model = self._snapshot.find_provider_model(name, None, provider, None)
             except LookupError:
                 continue
-            return model
+            return _Known.of(model)
         return None
 
     def _rates_of(self, terms: Terms) -> Rates | None:
-        model = self._model(plain_name(terms.model))
+        known = self._model(terms.model)
+        assert known is not None
+        model = known.model
         when = datetime.fromtimestamp(terms.at, UTC)
         context: dict[str, str] = {}
         if terms.service_tier == "batch":

@@ -1,68 +1,73 @@
-"""One question about usage, from options to a report. Owns what is read for which question."""
+"""One question about usage, from options to an answer. Owns what is read for which question."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import tzinfo
 from pathlib import Path
 
-from octavo.pricing.api_prices import PriceData, open_prices
+from octavo.pricing.api_prices import PriceData
 from octavo.usage.grouping import Filter, grouped, total
 from octavo.usage.history import History, StartProgress, collect
 from octavo.usage.message import Message
 from octavo.usage.places import log_roots
 from octavo.usage.report import Report, doubts, price_note
+from octavo.usage.trace import read_traces
+from octavo.usage.turns import Turn, turns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """What is read: logs, priced by `prices`. `index` None: nothing is kept between runs."""
+    """What is read: logs, or traces as if they began at `now`. `index` None: nothing is kept.
 
-    logs: Sequence[Path] = ()
+    `wanted` chooses what the answer is about; everything is read, since why a cache missed depends
+    on what was before.
+    """
+
     prices: PriceData
-    index: Path | None
+    logs: Sequence[Path] = ()
+    traces: Sequence[Path] = ()
+    now: float = 0.0
+    index: Path | None = None
     wanted: Filter = field(default_factory=Filter)
     zone: tzinfo | None = None
 
-    @classmethod
-    def of(cls, *, price_file: Path | None, **rest: object) -> Source:
-        """Opens the prices. Raises ConfigError."""
-        return cls(prices=open_prices(price_file), **rest)  # type: ignore[arg-type]
-
     def history(self, progress: StartProgress | None = None) -> History:
-        """Everything, unfiltered: why a cache missed depends on what was before."""
+        """Everything. Raises ConfigError for a path that cannot be read."""
+        if self.traces:
+            found = [one for path in self.traces for one in read_traces(path, start=self.now)]
+            return History(found, files=len(self.traces))
         roots = log_roots(self.logs)
-        found = collect(roots, self.index, progress=progress)
+        history = collect(roots, self.index, progress=progress)
         if not roots:
-            found.notes.append("No logs here: give --logs DIR.")
-        return found
+            history.notes.append("No logs here: give --logs DIR.")
+        return history
 
     def kept(self, history: History) -> list[Message]:
         """What the question is about."""
         return self.wanted.kept(history.messages, self.zone)
 
+    def turns(self, history: History) -> Iterator[Turn]:
+        """Those of what the question is about. In traces nothing is ever forgotten."""
+        ids = {one.id for one in self.kept(history)}
+        ttl = math.inf if self.traces else None
+        found = turns(history.messages, history.compactions, ttl_seconds=ttl)
+        return (turn for turn in found if turn.message.id in ids)
 
-def report(source: Source, group: str, *, progress: StartProgress | None = None) -> Report:
-    """The table of one grouping."""
-    history = source.history(progress)
-    messages = source.kept(history)
-    return made_report(source, group, history, messages)
-
-
-def made_report(
-    source: Source, group: str, history: History, messages: Sequence[Message]
-) -> Report:
-    """From messages that have been chosen already."""
-    rows = grouped(messages, group, source.prices, zone=source.zone)
-    return Report(
-        group=group,
-        rows=rows,
-        totals=total(rows),
-        price_date=source.prices.date,
-        price_source=source.prices.source,
-        skipped=history.skipped,
-        doubts=doubts(messages),
-        files=history.files,
-        notes=[*history.notes, price_note(source.prices)],
-    )
+    def report(self, group: str, history: History) -> Report:
+        """The table of one grouping."""
+        messages = self.kept(history)
+        rows = grouped(messages, group, self.prices, zone=self.zone)
+        return Report(
+            group=group,
+            rows=rows,
+            totals=total(rows),
+            price_date=self.prices.date,
+            price_source=self.prices.source,
+            skipped=history.skipped,
+            doubts=doubts(messages),
+            files=history.files,
+            notes=[*history.notes, price_note(self.prices)],
+        )

@@ -44,13 +44,15 @@ def cost_of(part: Part, rates: Rates) -> Cost | None:
 class Bill:
     """Sums over messages. `cost` and `uncached` leave out what has no price: `unpriced_tokens`.
 
-    `uncached`: dollars for the same traffic with every prompt token paid as input.
+    `uncached`: dollars for the same traffic with every prompt token paid as input. `lump`: dollars
+    that are not told by kind, of which `uncached` knows nothing.
     """
 
     messages: int = 0
     tokens: list[int] = field(default_factory=lambda: [0] * len(KINDS))
     cost: list[float] = field(default_factory=lambda: [0.0] * len(KINDS))
     uncached: float = 0.0
+    lump: float | None = None
     unpriced_tokens: int = 0
     unpriced_models: set[str] = field(default_factory=set)
 
@@ -79,18 +81,20 @@ class Bill:
             self.tokens[i] += other.tokens[i]
             self.cost[i] += other.cost[i]
         self.uncached += other.uncached
+        if other.lump is not None:
+            self.lump = (self.lump or 0.0) + other.lump
         self.unpriced_tokens += other.unpriced_tokens
         self.unpriced_models |= other.unpriced_models
 
     @property
     def total(self) -> float:
         """Dollars of all that has a price."""
-        return sum(self.cost)
+        return sum(self.cost) + (self.lump or 0.0)
 
     @property
     def priced(self) -> bool:
         """Whether anything in it has a price: else its dollars are not 0 but unknown."""
-        return not self.unpriced_tokens or self.uncached > 0
+        return not self.unpriced_tokens or self.uncached > 0 or self.lump is not None
 
     @property
     def hit_rate(self) -> float | None:
@@ -100,18 +104,20 @@ class Bill:
 
     def as_json(self) -> dict[str, Any]:
         """With stable names. Dollars are null where nothing has a price."""
-        costs = dict(zip(KINDS, self.cost, strict=True))
-        costs |= {
-            "total": self.total,
-            "uncached": self.uncached,
-            "saved": self.uncached - self.total,
-        }
-        exact = {name: round(value, DIGITS) for name, value in costs.items()}
+        costs: dict[str, float | None] = dict.fromkeys((*KINDS, "total", "uncached", "saved"))
+        if self.lump is None and self.priced:
+            costs |= dict(zip(KINDS, self.cost, strict=True))
+            costs |= {"uncached": self.uncached, "saved": self.uncached - self.total}
+        if self.priced:
+            costs["total"] = self.total
         return {
             "messages": self.messages,
             **dict(zip(KINDS, self.tokens, strict=True)),
             "hit_rate": self.hit_rate,
-            "cost": exact if self.priced else dict.fromkeys(costs),
+            "cost": {
+                name: None if value is None else round(value, DIGITS)
+                for name, value in costs.items()
+            },
             "unpriced_tokens": self.unpriced_tokens,
             "unpriced_models": sorted(self.unpriced_models),
         }

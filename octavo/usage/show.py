@@ -29,7 +29,7 @@ def console() -> Any:
 def report_parts(report: Report, width: int) -> list[Any]:
     """What rich prints: the table, and the share of each kind."""
     parts: list[Any] = [_table(report, width)]
-    if report.totals.total > 0:
+    if report.totals.uncached > 0:
         parts.append(_shares(report.totals, width))
     return parts
 
@@ -65,7 +65,7 @@ def _cells(key: str, bill: Bill, *, wide: bool, middle: bool) -> list[str]:
     tokens, cells = bill.tokens, [key]
     if wide:
         cells += [
-            f"{count:,}" + (f"\n{dollars(cost)}" if bill.priced and count else "")
+            f"{count:,}" + (f"\n{dollars(cost)}" if cost else "")
             for count, cost in zip(tokens, bill.cost, strict=True)
         ]
     elif middle:
@@ -76,9 +76,13 @@ def _cells(key: str, bill: Bill, *, wide: bool, middle: bool) -> list[str]:
             short(tokens[4]),
         ]
     cells.append("" if bill.hit_rate is None else f"{bill.hit_rate:.1%}")
-    money = [bill.total, bill.uncached, bill.uncached - bill.total]
-    shown = money if middle else [money[0], money[2]]
-    return cells + [dollars(one) if bill.priced else "no price" for one in shown]
+    if not bill.priced:
+        money = ["no price", "", ""]
+    elif bill.lump is not None:
+        money = [dollars(bill.total), "", ""]
+    else:
+        money = [dollars(one) for one in (bill.total, bill.uncached, bill.uncached - bill.total)]
+    return cells + (money if middle else [money[0], money[2]])
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, footer: bool = False) -> Any:

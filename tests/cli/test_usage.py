@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from octavo.cli import usage_output
+from octavo.pricing.api_prices import Layers
+from octavo.usage.show import report_parts
 from tests.cli.conftest import Result
-from tests.usage.conftest import answer, home, logs, price_file, prices, write
+from tests.usage.conftest import answer, home, logs, price_file, prices, read, source_of, write
 
 Run = Callable[..., Result]
 __all__ = ["home", "logs", "price_file", "prices"]
@@ -90,3 +94,102 @@ def test_no_logs_is_said(octavo: Run, home: Path) -> None:
     done = octavo("usage")
     assert done.code == 0
     assert "--logs" in done.out
+
+
+def test_misses(usage: Run) -> None:
+    done = usage("misses")
+    assert done.code == 0
+    assert "first request" in done.out
+    found = json.loads(usage("misses", "--json").out)
+    assert set(found) == {"reasons", "costliest", "prices"}
+    assert {one["reason"] for one in found["reasons"]} == {
+        "first request", "new tokens", "model switched"
+    }  # fmt: skip
+    (worst,) = found["costliest"]
+    assert (worst["reason"], worst["gap_minutes"]) == ("model switched", 1439.0)
+
+
+def test_whatif(usage: Run) -> None:
+    done = usage("whatif")
+    assert "keep-alive pings: all 5 minutes" in done.out
+    found = json.loads(usage("whatif", "--json").out)
+    settings = {one["name"]: one for one in found["settings"]}
+    assert (
+        settings["as logged"]["total"] == json.loads(usage("--json").out)["totals"]["cost"]["total"]
+    )
+    assert all(one["rule"] for one in settings.values())
+
+
+def test_an_export_and_back(usage: Run, octavo: Run, tmp_path: Path, price_file: Path) -> None:
+    path = tmp_path / "traces.jsonl"
+    done = usage("export", str(path))
+    assert (done.code, done.out[:8]) == (0, "1 chains")
+    given = ("--trace", str(path), "--prices", str(price_file), "--timezone", "UTC")
+    back = json.loads(octavo("usage", "model", "--json", *given).out)
+    assert {row["key"] for row in back["rows"]} == {"claude-opus-4-8", "claude-haiku-4-5"}
+    assert back["totals"]["cache_read"] == 89_984  # whole blocks of the 90,000
+
+
+def test_a_page(usage: Run, tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    assert usage("--html", str(path)).code == 0
+    assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
+    done = usage("--html", str(tmp_path / "none" / "page.html"))
+    assert (done.code, done.out) == (2, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (("export",), "FILE"),
+        (("daily", "file"), "FILE"),
+        (("key",), "--server"),
+        (("misses", "--html", "x"), "--html"),
+        (("--json", "--html", "x"), "--html"),
+        (("--watch",), "--watch"),
+        (("--trace", "x"), "--trace"),
+        (("--server", "http://127.0.0.1:1"), "--server"),
+        (("export", "x", "--json"), "--json"),
+    ],
+)
+def test_options_that_would_change_nothing(
+    usage: Run, arguments: tuple[str, ...], hint: str
+) -> None:
+    done = usage(*arguments)
+    assert (done.code, done.out) == (2, "")
+    assert hint in done.err
+
+
+def test_watching_reads_anew_until_it_is_stopped(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown: list[int] = []
+
+    def sleep(seconds: float) -> None:
+        assert seconds == usage_output.WATCH_SECONDS
+        if len(shown) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(usage_output.time, "sleep", sleep)
+    usage_output.watched(lambda: shown.append(1), watch=True)
+    assert len(shown) == 3
+    assert capsys.readouterr().out.count(usage_output.CLEAR) == 3
+
+
+@pytest.mark.parametrize("columns", [50, 90, 150])
+def test_tables_fit_the_terminal(logs: Path, prices: Layers, columns: int) -> None:
+    from rich.console import Console
+
+    rows = [
+        answer("a", 0, input=10, m5=90_000, output=1000),
+        answer("b", 60, m5=1000, read=90_000, output=500),
+        answer("c", 86_400, model="claude-haiku-4-5", h1=50_000, output=100),
+    ]
+    report = source_of(logs, prices).report("session", read(logs, rows))
+    out = Console(width=columns, record=True, file=io.StringIO())
+    for part in report_parts(report, columns):
+        out.print(part)
+    text = out.export_text()
+    assert max(map(len, text.splitlines())) <= columns
+    assert "$0.75" in text
+    assert "…" not in text

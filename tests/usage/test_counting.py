@@ -12,14 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from octavo.pricing.api_prices import Layers
-from octavo.usage.ask import made_report
 from octavo.usage.history import History, collect
 from octavo.usage.report import Report
 from tests.usage.conftest import OPUS, answer, read, source_of, usage, write
 
 
 def report(history: History, logs: Path, prices: Layers, group: str = "daily") -> Report:
-    return made_report(source_of(logs, prices), group, history, history.messages)
+    return source_of(logs, prices).report(group, history)
 
 
 def test_the_first_row_of_a_message_is_not_the_last_word(logs: Path) -> None:

@@ -65,5 +65,5 @@ def doubts(messages: Sequence[Message]) -> Counter[str]:
 def price_note(prices: PriceData) -> str:
     """Where the dollars come from and of what day they are."""
     if not prices.source:
-        return 'No prices here: pip install "octavo[prices]", or give --prices FILE.'
+        return 'No prices here: pip install -e ".[prices]" in the checkout, or give --prices FILE.'
     return f"Prices: {prices.source}, of {prices.date or 'an unknown day'}. {SUBSCRIPTION}"

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from queue import Queue
 from typing import NamedTuple
@@ -22,7 +23,6 @@ from octavo.usage.worker import from_json
 STRETCH_BYTES = 8 << 20
 ALONE_BYTES = 16 << 20  # below it, starting processes takes longer than reading
 MOST_PROCESSES = 8
-WAITING_ANSWERS = 4
 
 
 class Task(NamedTuple):
@@ -52,9 +52,11 @@ def gather(work: Sequence[Task], take: Callable[[Stretch], None]) -> None:
     waiting: Queue[Task | None] = Queue()
     for one in sorted(work, key=lambda task: task.start - task.stop):
         waiting.put(one)
-    answers: Queue[Stretch | None] = Queue(WAITING_ANSWERS)
-    workers = [_Worker(waiting, answers) for _ in range(processes)]
+    answers: Queue[Stretch | None] = Queue()
+    workers: list[_Worker] = []
     try:
+        # Those that have started are in the list, should a later one fail.
+        workers.extend(_Worker(waiting, answers) for _ in range(processes))
         for _ in work:
             answer = answers.get()
             if answer is None:
@@ -62,7 +64,9 @@ def gather(work: Sequence[Task], take: Callable[[Stretch], None]) -> None:
             take(answer)
     finally:
         for worker in workers:
-            worker.end()
+            worker.stop()
+        for worker in workers:
+            worker.close()
 
 
 class _Worker:
@@ -96,18 +100,24 @@ class _Worker:
             try:
                 process.stdin.write(json.dumps(task) + "\n")
                 process.stdin.flush()
-                line = process.stdout.readline()
+                answer = from_json(process.stdout.readline())
             except (OSError, ValueError):
-                line = ""
-            self._answers.put(from_json(line) if line else None)
-            if not line:
+                # Its pipe is closed, or its last line was cut off.
+                self._answers.put(None)
                 return
+            self._answers.put(answer)
 
-    def end(self) -> None:
-        """Stop the process, whatever it does."""
+    def stop(self) -> None:
+        """End the process, whatever it does. All are stopped before one is closed: any of their
+        threads may take the word that there is no more work."""
         self._waiting.put(None)
         self._process.kill()
+
+    def close(self) -> None:
+        """Wait until process and thread have ended."""
         self._process.wait()
+        self._thread.join()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
-                pipe.close()
+                with suppress(OSError):  # what is still in its buffer has nobody to go to
+                    pipe.close()

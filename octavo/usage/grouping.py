@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta, tzinfo
+from datetime import UTC, date, datetime, timedelta, tzinfo
 
 from octavo.core.errors import ConfigError
 from octavo.pricing.api_prices import PriceData
@@ -63,6 +63,8 @@ def zone_named(name: str) -> tzinfo | None:
 
     if not name:
         return None
+    if name == "UTC":
+        return UTC  # also where there are no zone files
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):

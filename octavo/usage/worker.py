@@ -6,6 +6,7 @@ A line of JSON in ([path, start, stop]), a line of JSON out. Standard library on
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from collections import Counter
 from typing import Any
@@ -47,6 +48,8 @@ def from_json(text: str) -> Stretch:
 
 
 def main() -> int:
+    # Ctrl-C reaches every process of a terminal; whoever started this one ends it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     for line in sys.stdin:
         task: Any = json.loads(line)
         print(as_json(read(*task)), flush=True)

@@ -6,10 +6,12 @@ import json
 import os
 import sqlite3
 import stat
+import sys
 from pathlib import Path
 
 import pytest
 
+from octavo.core.errors import EngineError
 from octavo.usage import gather, history, reading
 from octavo.usage.history import collect
 from octavo.usage.places import data_folder
@@ -115,6 +117,22 @@ def test_several_processes_count_as_one(logs: Path, monkeypatch: pytest.MonkeyPa
     assert found.messages == alone.messages
     assert found.skipped == alone.skipped == {"torn": 6}
     assert sum(seen) == 0
+
+
+def test_a_reader_that_dies_is_told(
+    logs: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    write(logs / "one.jsonl", [answer("a")])
+    write(logs / "two.jsonl", [answer("b")])
+    monkeypatch.setattr(gather, "ALONE_BYTES", 0)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+    for dying in ("exit 1", "read line; echo '[\"cut o'"):
+        program = tmp_path / "python"
+        program.write_text(f"#!/bin/sh\n{dying}\n")
+        program.chmod(0o700)
+        monkeypatch.setattr(sys, "executable", str(program))
+        with pytest.raises(EngineError, match="ended early"):
+            collect([logs], None)
 
 
 def test_lines_beyond_the_limit_are_counted(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,7 +41,7 @@ struct Floats {
     static F second(const uint8_t* p, int64_t step) { return f_load((const float*)(p + step)); }
 };
 
-struct Halves {
+struct Brains {
     static constexpr bool PAIRED = true, SCALED = false;
     static constexpr int64_t VECTOR = 64;
     static constexpr float UNIT = 1.0f;
@@ -55,6 +55,14 @@ struct Halves {
         bf16_pairs((const uint16_t*)p, &a, &b);
         return b;
     }
+};
+
+struct Halves {
+    static constexpr bool PAIRED = false, SCALED = false;
+    static constexpr int64_t VECTOR = 32;
+    static constexpr float UNIT = 1.0f;
+    static F first(const uint8_t* p) { return f16_load((const uint16_t*)p); }
+    static F second(const uint8_t* p, int64_t step) { return f16_load((const uint16_t*)(p + step)); }
 };
 
 struct Bytes {
@@ -481,7 +489,8 @@ extern "C" void op_attention(const void* arguments, const Step& step, Worker& wo
     const AttentionArguments& a = *(const AttentionArguments*)arguments;
     switch (a.pool.dtype) {
         case KV_F32: return attend<Floats>(a, step, worker);
-        case KV_BF16: return attend<Halves>(a, step, worker);
+        case KV_BF16: return attend<Brains>(a, step, worker);
+        case KV_F16: return attend<Halves>(a, step, worker);
         case KV_INT8: return attend<Bytes>(a, step, worker);
         default: return attend<Minifloats>(a, step, worker);
     }

@@ -22,7 +22,7 @@ void copy_first_of_pairs(const uint8_t* from, uint8_t* to, int64_t head_dim) {
 // Part of a sub-block: 0 < n < 16 tokens.
 void copy_tokens(const KVPool& pool, int64_t part, const uint8_t* from, uint8_t* to, int64_t n) {
     const int64_t dim = pool.head_dim;
-    const int64_t bytes = pool.dtype == KV_F32 ? 4 : pool.dtype == KV_BF16 ? 2 : 1;
+    const int64_t bytes = pool.dtype == KV_F32 ? 4 : pool.dtype < KV_INT8 ? 2 : 1;
     if (part == KEY) {
         const int64_t together = pool.dtype == KV_BF16 ? 2 : 1;  // dims side by side
         const int64_t run = LANES * together * bytes;

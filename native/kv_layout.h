@@ -3,6 +3,7 @@
 // The pool is [blocks][layers][K, V][kv_heads][slab]: one block of all layers is one extent. A slab
 // is one head's K or V of one block, cut into sub-blocks of 16 tokens, one after the other:
 //     f32   K [D][16 tokens], V [16 tokens][D]
+//     f16   K [D][16 tokens], V [16 tokens][D], IEEE halves
 //     bf16  K [D/2][16 tokens][2 dims], V [8 pairs of tokens][D][2 tokens]
 //     int8  K [D][16 tokens] bytes, V [16 tokens][D] bytes, then 16 floats: the tokens' scales
 //     fp8   as int8, the bytes being e4m3
@@ -12,7 +13,7 @@
 
 #include "simd.h"
 
-enum KVType : int32_t { KV_F32 = 0, KV_BF16 = 1, KV_INT8 = 2, KV_FP8 = 3 };
+enum KVType : int32_t { KV_F32 = 0, KV_BF16 = 1, KV_F16 = 2, KV_INT8 = 3, KV_FP8 = 4 };
 enum KVPart : int32_t { KEY = 0, VALUE = 1 };
 
 constexpr int64_t MOST_DIMS = 256;
@@ -34,7 +35,8 @@ struct KVPool {
 OCTAVO_INLINE int64_t sub_block_bytes(int32_t dtype, int64_t head_dim) {
     switch (dtype) {
         case KV_F32: return LANES * head_dim * 4;
-        case KV_BF16: return LANES * head_dim * 2;
+        case KV_BF16:
+        case KV_F16: return LANES * head_dim * 2;
         default: return LANES * head_dim + LANES * 4;
     }
 }
@@ -91,6 +93,7 @@ OCTAVO_INLINE float read_number(const KVPool& pool, uint8_t* sub_block, int64_t 
     switch (pool.dtype) {
         case KV_F32: return ((const float*)sub_block)[at];
         case KV_BF16: return bf16_to_float(((const uint16_t*)sub_block)[at]);
+        case KV_F16: return f16_to_float(((const uint16_t*)sub_block)[at]);
         case KV_INT8: return (float)(int8_t)sub_block[at] * scales_of(pool, sub_block)[token];
         default: return fp8_to_float(sub_block[at]) * scales_of(pool, sub_block)[token];
     }
@@ -145,7 +148,7 @@ OCTAVO_INLINE void write_token(const KVPool& pool, uint8_t* slab, int64_t part, 
                                const float* x) {
     uint8_t* sub_block = slab + token / LANES * sub_block_bytes(pool.dtype, pool.head_dim);
     const int64_t place = token % LANES;
-    const float most = pool.dtype <= KV_BF16 ? magnitude(x, pool.head_dim) : 0.0f;
+    const float most = pool.dtype < KV_INT8 ? magnitude(x, pool.head_dim) : 0.0f;
     const float broken = most != most ? most : 0.0f;
     switch (pool.dtype) {
         case KV_F32:
@@ -155,6 +158,10 @@ OCTAVO_INLINE void write_token(const KVPool& pool, uint8_t* slab, int64_t part, 
         case KV_BF16:
             scatter<uint16_t>(pool, sub_block, part, place, x,
                               [&](float value) { return float_to_bf16(value + broken); });
+            break;
+        case KV_F16:
+            scatter<uint16_t>(pool, sub_block, part, place, x,
+                              [&](float value) { return float_to_f16(value + broken); });
             break;
         case KV_INT8:
             scatter_scaled(pool, sub_block, part, place, x, 127.0f, [](float value) {

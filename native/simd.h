@@ -59,6 +59,17 @@ OCTAVO_INLINE float f16_to_float(uint16_t half) {
     return bits_to_float(sign | float_to_bits(small));
 }
 
+// Round to nearest, ties to even, subnormals included; beyond 65504 it is 65504. A NaN stays one.
+OCTAVO_INLINE uint16_t float_to_f16(float value) {
+    uint32_t bits = float_to_bits(value), sign = bits >> 16 & 0x8000u, rest = bits & 0x7fffffffu;
+    if (rest > 0x7f800000u) return (uint16_t)(sign | 0x7e00u);
+    // Below 2^-14 the codes count units of 2^-24: those of a float between 1/2 and 1.
+    uint32_t small = float_to_bits(bits_to_float(rest) + 0.5f) - float_to_bits(0.5f);
+    uint32_t large = ((rest + 0xfffu + (rest >> 13 & 1)) >> 13) - (112u << 10);
+    uint32_t code = rest < (113u << 23) ? small : rest >= 0x477fe000u ? 0x7bffu : large;
+    return (uint16_t)(sign | code);
+}
+
 // ------------------------------------------------------------------------------------ AVX-512
 #if OCTAVO_REGISTERS == 32
 

@@ -12,16 +12,26 @@ if TYPE_CHECKING:
     from octavo.core.config import EngineConfig
     from octavo.core.sampling import SamplingParams
     from octavo.engine.async_engine import AsyncEngine
+    from octavo.engine.chat_options import ChatOptions
     from octavo.engine.llm import LLM
     from octavo.engine.tools import Tool
     from octavo.engine.types import GenerateRequest
 
 __version__ = "0.1.0"
-__all__ = ["LLM", "AsyncEngine", "EngineConfig", "GenerateRequest", "SamplingParams", "Tool"]
+__all__ = [
+    "LLM",
+    "AsyncEngine",
+    "ChatOptions",
+    "EngineConfig",
+    "GenerateRequest",
+    "SamplingParams",
+    "Tool",
+]
 
 _HOMES = {
     "LLM": "octavo.engine.llm",
     "AsyncEngine": "octavo.engine.async_engine",
+    "ChatOptions": "octavo.engine.chat_options",
     "EngineConfig": "octavo.core.config",
     "GenerateRequest": "octavo.engine.types",
     "SamplingParams": "octavo.core.sampling",

@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
+from tests.k_blocks import K_TYPES, k_blocks
+
 if TYPE_CHECKING:
     from transformers import LlamaForCausalLM
 
@@ -130,6 +132,8 @@ def quantised(array: np.ndarray, quant: str) -> np.ndarray:
     """
     import gguf
 
+    if quant in K_TYPES:
+        return k_blocks(array.shape, quant, deviation=float(array.std()))
     kind = gguf.GGMLQuantizationType[quant]
     if not quant.startswith(("IQ1", "IQ2", "IQ3")):
         return gguf.quants.quantize(array, kind)

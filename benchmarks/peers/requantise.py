@@ -1,4 +1,4 @@
-"""Another quantisation of a GGUF file, by llama.cpp: `... requantise SOURCE Q4_0|Q8_0 TARGET`."""
+"""Another quantisation of a GGUF file, by llama.cpp: `... requantise SOURCE KIND TARGET`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ from pathlib import Path
 
 import llama_cpp as api
 
-KINDS = {"Q4_0": api.LLAMA_FTYPE_MOSTLY_Q4_0, "Q8_0": api.LLAMA_FTYPE_MOSTLY_Q8_0}
+KINDS = {
+    "Q4_0": api.LLAMA_FTYPE_MOSTLY_Q4_0,
+    "Q5_0": api.LLAMA_FTYPE_MOSTLY_Q5_0,
+    "Q5_1": api.LLAMA_FTYPE_MOSTLY_Q5_1,
+    "Q8_0": api.LLAMA_FTYPE_MOSTLY_Q8_0,
+    "F16": api.LLAMA_FTYPE_MOSTLY_F16,
+}
 
 
 def main() -> None:

@@ -45,6 +45,7 @@ LLAMA_SWITCHES = {
     "AVX512_VNNI": "avx512_vnni",
     "AVX512_BF16": "avx512_bf16",
 }
+LLAMA_KINDS = ("Q4_0", "Q5_0", "Q5_1", "Q8_0", "F16")
 LLAMA_OFF = ("NATIVE", "AMX_TILE", "AMX_INT8", "AMX_BF16")
 # vLLM's text models run without the others; torch is named above.
 VLLM_LEFT_OUT = ("torch", "torchaudio", "torchvision", "torchcodec")
@@ -89,7 +90,7 @@ def llama() -> None:
         package = LLAMA.partition("==")[0]
         pip("llama_cpp", "install", "--no-binary", package, LLAMA, CMAKE_ARGS=options)
         complete("llama_cpp")
-    for kind in ("Q4_0", "Q8_0"):
+    for kind in LLAMA_KINDS:
         target = place.model(f"smollm2-{kind.lower()}.gguf")
         if not target.exists():
             module = "benchmarks.peers.requantise"

@@ -12,11 +12,12 @@ from typing import Any
 from octavo.bench.datasets import Prompt
 from octavo.bench.driver import run
 from octavo.bench.local_engine import told
-from octavo.bench.result import Bars, Result, Table, failures, percent, shown
+from octavo.bench.result import Result, failures, percent, shown
 from octavo.bench.summary import Summary, summarise
 from octavo.bench.throughput import check_completed, warm_up
 from octavo.core import keys
 from octavo.core.errors import ConfigError, OctavoError
+from octavo.drawing.figures import Bars, Table
 from octavo.engine.build import Built
 from octavo.engine.stats import EngineStats
 

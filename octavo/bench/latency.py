@@ -10,19 +10,12 @@ from typing import Any
 from octavo.bench.datasets import RandomPrompts
 from octavo.bench.driver import run
 from octavo.bench.local_engine import told
-from octavo.bench.result import (
-    Lines,
-    Result,
-    Table,
-    distributions,
-    failures,
-    latency_table,
-    shown,
-)
+from octavo.bench.result import Result, distributions, failures, latency_table, shown
 from octavo.bench.spread import Spread
 from octavo.bench.summary import summarise
 from octavo.bench.throughput import check_completed
 from octavo.core.errors import ConfigError
+from octavo.drawing.figures import Lines, Table
 from octavo.engine.build import Built
 
 PERCENTILES = (10, 25, 50, 75, 90, 99)

@@ -8,37 +8,9 @@ from typing import Any
 
 from octavo.bench.spread import Spread
 from octavo.bench.summary import LATENCIES, Summary
+from octavo.drawing.figures import Bars, Lines, Table
 
 SHOWN_ERRORS = 10
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Cells as they are shown; the first column names the row."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lines:
-    """A plot of one or more lines through (x, y) points, by the name of each line."""
-
-    title: str
-    x_label: str
-    y_label: str
-    series: Mapping[str, Sequence[tuple[float, float]]]
-    log_x: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bars:
-    """A plot of one bar for each name."""
-
-    title: str
-    unit: str
-    bars: Sequence[tuple[str, float]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,10 +14,11 @@ from octavo.bench.datasets import Prompt, RandomPrompts
 from octavo.bench.driver import Driver
 from octavo.bench.local_engine import told
 from octavo.bench.record import Record
-from octavo.bench.result import Lines, Result, Table, shown
+from octavo.bench.result import Result, shown
 from octavo.bench.spread import Spread
 from octavo.bench.throughput import warm_up
 from octavo.core.errors import ConfigError
+from octavo.drawing.figures import Lines, Table
 from octavo.engine.build import Built
 
 MOST_BUDGETS = 32

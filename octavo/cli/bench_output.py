@@ -14,8 +14,9 @@ import typer
 import octavo
 from octavo.bench.environment import machine
 from octavo.bench.page import page
-from octavo.bench.result import Result, Table
+from octavo.bench.result import Result
 from octavo.core.errors import ConfigError
+from octavo.drawing.terminal import show_tables
 
 JsonFile = Annotated[
     Path | None, typer.Option("--json", metavar="FILE", help="write figures and settings there")
@@ -24,7 +25,6 @@ HtmlFile = Annotated[
     Path | None,
     typer.Option("--html", metavar="FILE", help="write a page with tables and plots there"),
 ]
-NARROWEST = 100  # columns; where there is no terminal a table must not be cut to 80
 
 
 def check_files(*paths: Path | None) -> None:
@@ -36,7 +36,7 @@ def check_files(*paths: Path | None) -> None:
 
 def show(result: Result, *, json_file: Path | None, html_file: Path | None) -> None:
     """Print the tables and write the files that were asked for."""
-    _print(result)
+    show_tables(result.tables, result.notes)
     record = as_record(result)
     if json_file is not None:
         _write(json_file, json.dumps(record, indent=2) + "\n")
@@ -56,32 +56,6 @@ def as_record(result: Result) -> dict[str, Any]:
         "figures": dict(result.figures),
         "notes": list(result.notes),
     }
-
-
-def _print(result: Result) -> None:
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=max(NARROWEST, console.width))
-    for table in result.tables:
-        console.print(f"\n{table.title}", markup=False)
-        console.print(_rich(table))
-    for note in result.notes:
-        console.print(note, markup=False)
-
-
-def _rich(table: Table) -> Any:
-    from rich import box
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    made = RichTable(box=box.SIMPLE)
-    for i, column in enumerate(table.columns):
-        made.add_column(column, justify="right" if i else "left", no_wrap=True)
-    for row in table.rows:
-        made.add_row(*map(Text, row))
-    return made
 
 
 def _write(path: Path, text: str) -> None:

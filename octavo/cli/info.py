@@ -29,7 +29,7 @@ from octavo.engine.generation_defaults import (
     generation_defaults,
 )
 
-SHOWN_DTYPES = ("float32", "bfloat16")  # float16 takes the bytes of bfloat16
+SHOWN_DTYPES = ("float32", "float16")  # bfloat16 takes the bytes of float16
 
 
 @with_engine_options
@@ -93,7 +93,7 @@ def read_draft(config: EngineConfig) -> ModelConfig | None:
 
 
 def dtypes(config: EngineConfig) -> tuple[str, ...]:
-    """The KV dtypes to show: the one asked for, else the two that `auto` may take."""
+    """The KV dtypes to show: the one asked for, else those whose sizes `auto` may take."""
     asked = config.cache.kv_cache_dtype
     if asked == "auto":
         asked = config.model.dtype
@@ -106,7 +106,7 @@ def draft_dtype(config: EngineConfig, dtype: str) -> str:
     if config.cache.kv_cache_dtype == "auto":
         return dtype
     asked = config.model.dtype
-    return "bfloat16" if asked == "auto" else asked
+    return "float16" if asked == "auto" else asked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,8 @@ from octavo.cli.bench import make_bench_app
 from octavo.cli.chat import chat
 from octavo.cli.generate import generate
 from octavo.cli.info import info
+from octavo.cli.keys import make_keys_app
+from octavo.cli.plan import plan
 from octavo.cli.pull import pull
 from octavo.cli.serve import serve
 from octavo.cli.usage import usage
@@ -51,9 +53,10 @@ def make_app() -> typer.Typer:
         rich_markup_mode=None,  # its tables cut long flag names in a narrow terminal
         callback=root,
     )
-    for command in (serve, chat, generate, pull, info, usage):
+    for command in (serve, chat, generate, pull, info, plan, usage):
         app.command()(command)
     app.add_typer(make_bench_app(), name="bench")
+    app.add_typer(make_keys_app(), name="keys")
     return app
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-import logging
 import shlex
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from octavo.cli.engine_options import with_engine_options
 from octavo.cli.local import DEFAULT_MODEL
+from octavo.cli.serve_options import Holding, with_holding_options
+from octavo.cli.telemetry_options import TelemetryOptions, with_telemetry_options
 from octavo.cli.units import count, size
 from octavo.core.config import EngineConfig
 
@@ -23,45 +25,72 @@ HOST = "127.0.0.1"
 PORT = 8000
 
 
+@with_telemetry_options
 @with_engine_options
+@with_holding_options
 def serve(
     options: dict[str, Any],
+    holding: Holding,
+    telemetry: TelemetryOptions,
     model: Annotated[str, typer.Argument(help="alias, folder, .gguf file or hub id")] = (
         DEFAULT_MODEL
     ),
     host: Annotated[str, typer.Option(help="address to listen on")] = HOST,
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free port")] = PORT,
-    log_requests: Annotated[
-        bool, typer.Option("--log-requests", help="one line per request, never its content")
+    clamp_max_tokens: Annotated[
+        bool, typer.Option(help="cut a max_tokens beyond the room to it, or refuse it")
+    ] = True,
+    keep_agent_headers: Annotated[
+        bool,
+        typer.Option(
+            "--keep-agent-headers",
+            help="do not drop the line that coding agents put first in each system prompt of "
+            "/v1/messages; new in every request, it keeps them from reading the cache",
+        ),
     ] = False,
 ) -> None:
-    """Serve a model over the OpenAI API."""
+    """Serve a model over the OpenAI and Anthropic APIs."""
     config = EngineConfig.of(model, **options)
+    prices = telemetry.check()
     from octavo.server import listen
-    from octavo.server.limits import ServerLimits
+    from octavo.server.doors import Doors
+    from octavo.server.watchdog import Watchdog
 
-    limits = ServerLimits()
+    limits = replace(holding.limits(), clamp_max_tokens=clamp_max_tokens)
+    hosts = listen.own_hosts(host)
+    keyring = holding.access.keyring(on_loopback=hosts is not None)
     # The port comes first: finding it taken after a long load would be a pity.
-    with listen.bound_socket(host, port) as listener:
-        level = logging.INFO if log_requests else logging.WARNING
-        logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
-        logging.getLogger("octavo.server").setLevel(level)
+    with listen.bound_socket(host, port) as listener, telemetry.log():
         engine = load_engine(config)
         from octavo.server.app import create_app
 
-        hosts = listen.own_hosts(host)
-        app = create_app(engine, limits=limits, hosts=hosts)
+        doors = Doors()
+        seen = telemetry.over(engine, prices)
+        app = create_app(
+            engine,
+            limits=limits,
+            hosts=hosts,
+            keyring=keyring,
+            share_cache=holding.access.share_cache,
+            doors=doors,
+            telemetry=seen,
+            keep_agent_headers=keep_agent_headers,
+        )
         url = address(host, listener.getsockname()[1])
-        if hosts is None:
+        if hosts is None and not keyring:
             print(OPEN_WARNING, file=sys.stderr)
-        listen.serve(app, listener, limits=limits, started=lambda: announce(engine.info, url))
+        listen.serve(
+            app,
+            listener,
+            limits=limits,
+            doors=doors,
+            watchdog=Watchdog(engine, doors, seconds=limits.watchdog_seconds),
+            started=lambda: announce(engine.info, url),
+        )
     print("Stopped.")
 
 
-OPEN_WARNING = (
-    "Whoever reaches this address can use the model: there are no API keys. "
-    f"Listen on {HOST} to keep it to this machine."
-)
+OPEN_WARNING = "Whoever reaches this address can use the model: there are no API keys."
 
 
 def load_engine(config: EngineConfig) -> AsyncEngine:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from octavo.cli.flags import Command, with_flags
+from octavo.cli.telemetry_options import data_folder
 from octavo.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -62,7 +63,6 @@ class Asked:
         from octavo.pricing.api_prices import open_prices
         from octavo.usage.ask import Source
         from octavo.usage.grouping import zone_named
-        from octavo.usage.places import data_folder
 
         return Source(
             prices=open_prices(self.prices),

@@ -33,6 +33,7 @@ HUB_FILES = (
     "chat_template.json",
     "*.jinja",
 )
+CONFIG_FILES = ("config.json", "hf_quant_config.json")
 # The patterns above match across folders; only the top one counts.
 _NEVER = ("*/*", "*.bin", "*.py")
 _HUB_ID = re.compile(
@@ -70,6 +71,16 @@ def resolve(model: str, *, progress: Progress | None = None) -> Path:
     )
 
 
+def config_folder(model: str) -> Path | None:
+    """Folder with the JSON files of the hub id `model`, its weights not fetched; None where
+    `model` is no hub id. Raises ModelNotFound."""
+    hub_id = _HUB_ID.fullmatch(model)
+    if not hub_id or ".." in model:
+        return None
+    progress = TerminalProgress()
+    return _from_hub(hub_id["name"], hub_id["revision"], progress, files=CONFIG_FILES)
+
+
 def _existing(model: str) -> Path | None:
     """`model` as a path, if something that can be seen lies there."""
     if not model:
@@ -90,7 +101,9 @@ def cache_folder() -> Path:
     return (Path(shared) if shared else Path.home() / ".cache") / "octavo"
 
 
-def _from_hub(name: str, revision: str | None, progress: Progress) -> Path:
+def _from_hub(
+    name: str, revision: str | None, progress: Progress, *, files: tuple[str, ...] = HUB_FILES
+) -> Path:
     """Snapshot of a hub repository; its own cache answers when the network does not."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import (
@@ -107,7 +120,7 @@ def _from_hub(name: str, revision: str | None, progress: Progress) -> Path:
                 snapshot_download(
                     name,
                     revision=revision,
-                    allow_patterns=list(HUB_FILES),
+                    allow_patterns=list(files),
                     ignore_patterns=list(_NEVER),
                 )
             )

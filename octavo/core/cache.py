@@ -124,6 +124,11 @@ class KVCache:
         """The most that `request` can start from, or what it should wait for. Pure."""
         return self._matcher.match(request)
 
+    def uncached_tokens(self, request: Request) -> int:
+        """Prompt tokens to compute if it started now. From any thread: only an estimate there."""
+        hit_tokens = self._matcher.hit_blocks(request) * self.block_tokens
+        return request.n_prompt - request.restart(hit_tokens)
+
     def park(self, request: Request, wait: Wait) -> None:
         """Remember what `request` waits for, and what it could have had when it began to."""
         request.wait = wait.name

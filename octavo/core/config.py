@@ -73,7 +73,7 @@ class CacheOptions:
     )
     kv_cache_dtype: str = _option(
         "auto",
-        "dtype of K and V; auto: bfloat16 on native kernels, else that of the model",
+        "dtype of K and V; auto: float16 on native kernels, else that of the model",
         choices=("auto", *DTYPE_BYTES, *SCALED_DTYPES),
     )
     enable_prefix_caching: bool = _option(True, "reuse the blocks of equal prefixes")
@@ -231,7 +231,7 @@ def resolve_numerics(
         dtype = "bfloat16" if machine.native_bf16 and not native else "float32"
     kv_dtype = cache.kv_cache_dtype
     if kv_dtype == "auto":
-        kv_dtype = "bfloat16" if native else dtype
+        kv_dtype = "float16" if native else dtype
     model = replace(model, dtype=dtype, threads=model.threads or machine.threads)
     return replace(config, model=model, cache=replace(cache, kv_cache_dtype=kv_dtype))
 

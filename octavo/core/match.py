@@ -55,7 +55,7 @@ class Matcher:
 
     def match(self, request: Request) -> Match | Wait:
         """The longest of index and source, or a wait where others are about to supply more."""
-        hit_blocks = self._longest_hit(request)
+        hit_blocks = self.hit_blocks(request)
         computing = self._computing_next(request, hit_blocks)
         if computing is not None:
             return Wait(computing, hit_blocks * self._block)
@@ -72,7 +72,7 @@ class Matcher:
             shared.append([NOTHING] * first + [index[key] for key in keys[first:hit_blocks]])
         return Match(n_tokens, restart, shared)
 
-    def _longest_hit(self, request: Request) -> int:
+    def hit_blocks(self, request: Request) -> int:
         """Full blocks that every group can supply. A closed group's index can be bisected."""
         keys = request.chain.keys
         top = len(keys)

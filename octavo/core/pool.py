@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from octavo.core.batch import DEVICE
+from octavo.core.block_ages import BlockAges
 from octavo.core.events import Removed, Sink
 from octavo.core.keys import Key
 from octavo.core.table import NOTHING
@@ -35,6 +36,7 @@ class BlockPool:
         self.now = 0.0
         self.evictions = 0
         self.shared = 0  # blocks with more than one reference
+        self.ages = BlockAges(total)
         self._sink = sink
         self._index: list[dict[Key, int]] = [{} for _ in range(groups)]
         self._refs = [0] * (total + 1)
@@ -98,6 +100,7 @@ class BlockPool:
             block, since = self._cached.popitem(last=False)
             self._forget(block, "evicted", self.now - since)
             self.evictions += 1
+            self.ages.evicted(block, self.now, self.now - since)
             taken.append(block)
         for block in taken:
             self._refs[block] = 1
@@ -110,7 +113,7 @@ class BlockPool:
             if block == NOTHING:
                 continue
             if refs[block] == 0:
-                del self._cached[block]
+                self.ages.reused(self.now - self._cached.pop(block))
             elif refs[block] == 1:
                 self.shared += 1
             refs[block] += 1
@@ -142,6 +145,7 @@ class BlockPool:
         if existing is None:
             index[entry.key] = block
             self._entries[block] = entry
+            self.ages.published(block, self.now)
             return block
         if existing != block:
             self.share((existing,))

@@ -20,8 +20,9 @@ class Receipt:
     a request that ended before its first token the sum is what of the prompt had been read or
     computed by then.
 
-    written_1h, written_5m   computed and kept by a pin, of at least an hour or less
-    written_implicit         computed and kept for as long as nobody needs the room
+    written_1h, written_5m   computed and kept because it was asked for, for an hour or longer, or
+                             for less
+    written_implicit         otherwise computed and kept, for as long as nobody needs the room
     unkept                   computed and not kept: a partial last block, or a duplicate
     shared_in_flight         read from a request that was computing it meanwhile
     shared_blocks, copied_blocks   taken over shared, or copied at a fork, in all admissions
@@ -108,7 +109,10 @@ class Receipt:
             self._enter(end, n_tokens)
 
     def take_pin(self, end: int, ttl_seconds: float) -> None:
-        """What this request wrote below `end` is pinned. The longest pin of a block names it."""
+        """What this request writes below `end` is pinned, or asked to be kept so long.
+
+        The longest time names a block.
+        """
         if self.first_token_at is not None:
             return
         if ttl_seconds < HOUR_SECONDS:

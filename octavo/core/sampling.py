@@ -27,6 +27,7 @@ class SamplingParams:
     stop         strings that end the text; they are not part of it.
     stop_token_ids  token ids that end the generation; kept in `token_ids`, not in the text.
     include_stop_str_in_output  let what ended the text, a stop string or token, be part of it.
+    skip_special_tokens  leave control tokens out of the text.
     ignore_eos   do not end at the model's end-of-sequence tokens.
     min_tokens   no token that ends the generation before this many; no stop string among them.
     max_tokens   tokens to generate at most; None means as many as fit.
@@ -52,6 +53,7 @@ class SamplingParams:
     stop: tuple[str, ...] | list[str] | str = ()
     stop_token_ids: tuple[int, ...] | list[int] = ()
     include_stop_str_in_output: bool = False
+    skip_special_tokens: bool = True
     ignore_eos: bool = False
     min_tokens: int = 0
     max_tokens: int | None = None

@@ -73,11 +73,15 @@ class Scheduler:
         self._clamp(probe)
         return self._refusal(probe)
 
+    @property
+    def longest(self) -> int:
+        """Tokens that one request may have, prompt and answer. Safe from any thread."""
+        longest = self.cache.capacity_tokens + 1  # the last token needs no slot
+        # An unsplit prompt that was preempted must fit the budget with all it has generated.
+        return longest if self.policies.splits else min(longest, self._budget + 1)
+
     def _clamp(self, request: Request) -> None:
-        request.max_total = min(request.max_total, self.cache.capacity_tokens + 1)
-        if not self.policies.splits:
-            # An unsplit prompt that was preempted must fit the budget with all it has generated.
-            request.max_total = min(request.max_total, self._budget + 1)
+        request.max_total = min(request.max_total, self.longest)
 
     def _refusal(self, request: Request) -> Refusal | None:
         if not self.policies.splits and request.n_prompt > self._budget:
@@ -190,12 +194,18 @@ class Scheduler:
         if request.pins:
             self._pin(request)
         if tokens and request.receipt.first_token_at is None:
-            request.receipt.take_first_token(request.n_prompt, now)
+            self._take_first_token(request, now)
         if finish is not None:
             self._close(request, finish, now)
         elif not tokens and result.scores is None:
             return None
         return Delta(request, tokens, result.scores, finish)
+
+    def _take_first_token(self, request: Request, now: float) -> None:
+        request.receipt.take_first_token(request.n_prompt, now)
+        if request.choice == 0 and request.source is None:
+            self.totals.prompt_tokens += request.n_prompt
+            self.totals.prompt_read_tokens += request.receipt.read
 
     def _judge(self, batch: Batch, result: StepResult) -> None:
         """Count what the drafts were worth: a runner returns the right ones and one token more."""
@@ -248,7 +258,7 @@ class Scheduler:
             assert result.scores is not None, "the runner gave a beam no candidates"
             request.reported = result.scores
             if request.receipt.first_token_at is None:
-                request.receipt.take_first_token(request.n_prompt, now)
+                self._take_first_token(request, now)
 
     def _turn(self, group: BeamGroup, now: float) -> list[Delta]:
         """After a step with rows of `group`: go on to the next length if all have reported."""

@@ -11,6 +11,8 @@ class Totals:
 
     prefix_query_tokens, prefix_hit_tokens: the prompt of each request that asked the index,
     counted once, and what of it the cache supplied at its first admission.
+    prompt_tokens, prompt_read_tokens: the prompts that reached their first token, once for all
+    choices of a request, and what of them came from the cache.
     drafted_tokens, accepted_tokens: guesses that were run, and those of them that were right;
     drafted_by_place, accepted_by_place: the same of the first guess of a row, the second, ...
     """
@@ -19,6 +21,8 @@ class Totals:
     sequences: int = 0
     prefix_query_tokens: int = 0
     prefix_hit_tokens: int = 0
+    prompt_tokens: int = 0
+    prompt_read_tokens: int = 0
     computed_tokens: int = 0
     generated_tokens: int = 0
     drafted_tokens: int = 0

@@ -7,10 +7,12 @@ Chunks cross back once per step and loop.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 from octavo.compute.progress import Progress
 from octavo.core.config import EngineConfig
@@ -18,13 +20,18 @@ from octavo.core.errors import EngineClosed
 from octavo.engine.build import Built, build
 from octavo.engine.info import EngineInfo
 from octavo.engine.session import Session
-from octavo.engine.stats import EngineStats
-from octavo.engine.stream import Stream
+from octavo.engine.stats import Cleared, EngineStats
+from octavo.engine.stream import Stream, Watch
 from octavo.engine.types import Chunk, GenerateRequest
 
 log = logging.getLogger(__name__)
 
+Admit = Callable[[int], None]
+Result = TypeVar("Result")
+
 JOIN_SECONDS = 30.0
+ALIVE_SECONDS = 1.0  # how often to look whether the engine thread still runs
+DEAD_JOIN_SECONDS = 1.0  # a thread that hangs is not waited for
 PREPARING_THREADS = 4
 CLOSING = "the engine is shutting down"
 
@@ -54,21 +61,29 @@ class AsyncEngine:
 
     # -- on the event loop ------------------------------------------------------------------------
 
-    async def submit(self, request: GenerateRequest) -> Stream:
+    async def submit(
+        self,
+        request: GenerateRequest,
+        watch: Watch | None = None,
+        *,
+        admit: Admit | None = None,
+    ) -> Stream:
         """Count the request in, validate and tokenise off the loop, then enqueue.
 
-        Raises RequestError for what is wrong with the request, Overloaded, which costs no
-        tokenising, or EngineClosed.
+        `admit` is called on another thread, with the prompt tokens that the cache lacks. Raises
+        RequestError for what is wrong with the request, Overloaded, which costs no tokenising,
+        EngineClosed, or what `admit` raises.
         """
-        stream = Stream(asyncio.get_running_loop(), deliver=self._put_out, cancel=self.cancel)
+        loop = asyncio.get_running_loop()
+        stream = Stream(loop, deliver=self._put_out, cancel=self.cancel, watch=watch)
         try:
-            await asyncio.wrap_future(self._start(request, stream))
+            await asyncio.wrap_future(self._start(request, stream, admit))
         except BaseException:
             stream.abandon()  # a cancelled wait does not stop the thread that submits
             raise
         return stream
 
-    def _start(self, request: GenerateRequest, stream: Stream) -> Future[None]:
+    def _start(self, request: GenerateRequest, stream: Stream, admit: Admit | None) -> Future[None]:
         """Have the request prepared and entered. Its places are given back unless it enters."""
 
         def settle(done: Future[None]) -> None:
@@ -78,13 +93,14 @@ class AsyncEngine:
         with self._wake:  # `close` waits for it: no request goes to threads that have been ended
             self._check_open()
             places = self._engine.reserve(request.params)
-            future = self._preparing.submit(self._submit, request, stream)
+            future = self._preparing.submit(self._submit, request, stream, admit)
         future.add_done_callback(settle)
         return future
 
-    def _submit(self, request: GenerateRequest, stream: Stream) -> None:
+    def _submit(self, request: GenerateRequest, stream: Stream, admit: Admit | None) -> None:
         self._check_open()
-        stream.attach(self._engine.enter(self._engine.prepare(request), stream.emit))
+        prepared = self._engine.prepare(request)
+        stream.attach(self._engine.enter(prepared, stream.emit, admit=admit))
         self._notify()
 
     def cancel(self, session: Session) -> None:
@@ -100,6 +116,52 @@ class AsyncEngine:
         """The UTF-8 bytes a token stands for; empty without a tokenizer."""
         tokenizer = self._engine.tokenizer
         return b"" if tokenizer is None else tokenizer.token_bytes(token_id)
+
+    def now(self) -> float:
+        """The clock of receipts, in seconds."""
+        return self._engine.now()
+
+    async def tokenize(self, request: GenerateRequest) -> list[int]:
+        """The request's prompt as token ids, made off the loop. It takes a place meanwhile.
+
+        Raises RequestError, Overloaded or EngineClosed.
+        """
+        return await self._off_loop(lambda: self._engine.tokenize(request))
+
+    async def detokenize(self, token_ids: Sequence[int]) -> str:
+        """The text of `token_ids`, special tokens spelled out. As `tokenize` otherwise."""
+        return await self._off_loop(lambda: self._engine.detokenize(token_ids))
+
+    async def _off_loop(self, work: Callable[[], Result]) -> Result:
+        """`work` on a preparing thread, whose queue is bounded by the places it takes."""
+        with self._wake:
+            self._check_open()
+            places = self._engine.reserve(None)
+            future = self._preparing.submit(work)
+        future.add_done_callback(lambda _: self._engine.release(places))
+        return await asyncio.wrap_future(future)
+
+    async def clear_cache(self) -> Cleared:
+        """Forget every cached prefix, between two steps. Raises EngineClosed."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[Cleared] = loop.create_future()
+
+        def settle(cleared: Cleared) -> None:
+            if not done.done():
+                done.set_result(cleared)
+
+        def told(cleared: Cleared) -> None:
+            with contextlib.suppress(RuntimeError):  # that loop has ended: nobody waits any more
+                loop.call_soon_threadsafe(settle, cleared)
+
+        self._check_open()
+        self._engine.clear_cache(told)
+        self._notify()
+        while not done.done():
+            await asyncio.wait({done}, timeout=ALIVE_SECONDS)
+            if not self.alive() and not done.done():
+                raise EngineClosed(self._death or CLOSING)
+        return done.result()
 
     def stats(self) -> EngineStats:
         return self._engine.stats()
@@ -118,6 +180,20 @@ class AsyncEngine:
             return "the queue is full"
         return None
 
+    def progress(self) -> tuple[int, ...] | None:
+        """None without work, else numbers of which one changes whenever the work gets on."""
+        if not self._engine.sessions():
+            return None
+        stats = self._engine.stats()
+        return (stats.computed_tokens, stats.sequences, stats.running, stats.waiting)
+
+    def fail(self, reason: str) -> None:
+        """Answer every request with an error and take no more: the engine does not get on.
+
+        For another thread, while the engine's own hangs in a step.
+        """
+        self._die(reason)
+
     async def close(self) -> None:
         """Abort what runs and end the thread. Idempotent."""
         with self._wake:
@@ -125,7 +201,8 @@ class AsyncEngine:
             self._engine.refuse(CLOSING)
             self._wake.notify()
         self._preparing.shutdown(wait=False)
-        await asyncio.to_thread(self._thread.join, JOIN_SECONDS)
+        patience = JOIN_SECONDS if self._death is None else DEAD_JOIN_SECONDS
+        await asyncio.to_thread(self._thread.join, patience)
 
     def _check_open(self) -> None:
         if self._death is not None:
@@ -139,7 +216,11 @@ class AsyncEngine:
         try:
             while self._wait():
                 self._engine.step()
+                if self._death is not None:
+                    return  # given up in the middle of the step: everybody has been told
                 self._flush()
+            if self._death is not None:
+                return
             self._engine.abort_all()
             self._engine.step()
             self._flush()
@@ -150,8 +231,12 @@ class AsyncEngine:
     def _wait(self) -> bool:
         """Sleep until there is work. False: time to end."""
         with self._wake:
-            self._wake.wait_for(lambda: self._closing or self._engine.busy)
-            return not self._closing
+            self._wake.wait_for(lambda: self._ending or self._engine.busy)
+            return not self._ending
+
+    @property
+    def _ending(self) -> bool:
+        return self._closing or self._death is not None
 
     def _put_out(self, stream: Stream, chunk: Chunk) -> None:
         self._outbox.setdefault(stream, []).append(chunk)
@@ -159,18 +244,23 @@ class AsyncEngine:
     def _flush(self) -> None:
         """Hand each stream its chunks of this step, with one wake-up per stream's loop."""
         outbox, self._outbox = self._outbox, {}
+        now = self._engine.now()
         by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Stream, list[Chunk]]]] = {}
         for stream, chunks in outbox.items():
             by_loop.setdefault(stream.loop, []).append((stream, chunks))
         for loop, batch in by_loop.items():
             try:
-                loop.call_soon_threadsafe(_hand_over, batch)
+                loop.call_soon_threadsafe(_hand_over, batch, now)
             except RuntimeError:  # that loop has ended, and its streams with it
                 for stream, _ in batch:
                     stream.abandon()
 
     def _die(self, reason: str) -> None:
-        self._death = reason
+        with self._wake:
+            if self._death is not None:
+                return
+            self._death = reason
+            self._wake.notify()
         self._engine.refuse(reason)
         for session in self._engine.sessions():
             try:
@@ -180,6 +270,6 @@ class AsyncEngine:
         self._flush()
 
 
-def _hand_over(batch: list[tuple[Stream, list[Chunk]]]) -> None:
+def _hand_over(batch: list[tuple[Stream, list[Chunk]]], now: float) -> None:
     for stream, chunks in batch:
-        stream.receive(chunks)
+        stream.receive(chunks, now)

@@ -61,6 +61,8 @@ class Backlog:
         return len(self._waiting)
 
     def put(self, chunk: Chunk) -> None:
+        if self._ended:
+            return  # the engine was given up in the middle of a step, and that step came back
         gathered = self._waiting.pop(chunk.choice, None) or _Gathered()
         gathered.add(chunk)
         self._waiting[chunk.choice] = gathered  # last in order: it has just spoken

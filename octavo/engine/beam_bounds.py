@@ -12,6 +12,7 @@ MAX_LENGTH_PENALTY = 10.0
 OWN_FIELDS = ("length_penalty", "early_stopping")
 SERVED_FIELDS = frozenset({
     *OWN_FIELDS, "beam_width", "n", "max_tokens", "stop_token_ids", "ignore_eos",
+    "skip_special_tokens",
     "seed",  # nothing is drawn: any seed gives the same answer
 })  # fmt: skip
 

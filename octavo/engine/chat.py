@@ -7,11 +7,15 @@ template's own spellings become special tokens. Knows no HTTP and no model.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 from octavo.core.errors import RequestError, Unsupported
+from octavo.engine.breakpoints import Breakpoint, Keep, marked, n_tokens_before, places
+from octavo.engine.chat_options import ChatOptions
+from octavo.engine.open_ending import check_ending, up_to_mark, with_mark
 from octavo.engine.template_sandbox import ChatTemplate
 from octavo.engine.tokenizer import Tokenizer
 from octavo.engine.tool_prompt import (
@@ -31,6 +35,7 @@ MAX_PARTS = 10_000
 _TEXT_FIELDS = ("name", "reasoning_content", "tool_call_id")
 # The last plane of private-use characters: no text needs it, and no normaliser changes it.
 _STAND_INS = range(0x100000, 0x10FFFE)
+NO_STAND_IN = "the messages use every private-use character there is; remove some"
 
 
 class ChatFormat:
@@ -47,13 +52,14 @@ class ChatFormat:
         messages: Sequence[Mapping[str, Any]],
         *,
         tools: Sequence[Tool] = (),
-        add_generation_prompt: bool = True,
+        options: ChatOptions | None = None,
     ) -> list[int]:
         """Token ids of the rendered conversation. `tools` have been checked.
 
-        Raises RequestError naming the message that is wrong, or with the code `template_error`.
+        Raises RequestError naming the message or option that is wrong, or with the code
+        `template_error`.
         """
-        text, literal = self._render(messages, tools, add_generation_prompt)
+        text, literal = self._render(messages, tools, options or ChatOptions())
         return self._tokenizer.encode_rendered(text, literal=literal)
 
     def render(
@@ -61,22 +67,52 @@ class ChatFormat:
         messages: Sequence[Mapping[str, Any]],
         *,
         tools: Sequence[Tool] = (),
-        add_generation_prompt: bool = True,
+        options: ChatOptions | None = None,
     ) -> str:
         """The rendered text as a person reads it; special tokens in it cannot be told from text."""
-        text, literal = self._render(messages, tools, add_generation_prompt)
+        text, literal = self._render(messages, tools, options or ChatOptions())
         return text.translate({ord(mark): spelling for mark, spelling in literal.items()})
 
     @cached_property
     def speaks_tools(self) -> bool:
         """Whether the template writes tools, calls and results itself; else they become text."""
-        return speaks_tools(lambda messages, tools: self._fill(messages, tools, True))
+        return speaks_tools(lambda messages, tools: self._fill(messages, tools, ChatOptions()))
+
+    def locate(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        breakpoints: Sequence[Breakpoint],
+        *,
+        tools: Sequence[Tool] = (),
+        options: ChatOptions | None = None,
+        tokens: Sequence[int],
+    ) -> tuple[Keep, ...]:
+        """Where `breakpoints` fall in `tokens`, which `encode` made of all the others."""
+        options = options or ChatOptions()
+        text, literal = self._render(messages, tools, options)
+        assert self._template is not None
+        used = {*text, *literal, *self._template.source}
+        free = (chr(point) for point in reversed(_STAND_INS) if chr(point) not in used)
+        marks = [next(free) for _ in breakpoints]
+        shown, _ = self._render(*marked(messages, tools, breakpoints, marks), options)
+        found = places(breakpoints, marks, text=text, marked_text=shown)
+        spelled = str.maketrans(literal)
+        ends = n_tokens_before(
+            [text[:n_chars] for n_chars, _ in found],
+            text,
+            tokens,
+            n_bytes=lambda part: len(part.translate(spelled).encode()),
+            token_bytes=self._tokenizer.token_bytes,
+            encode=lambda part: self._tokenizer.encode_rendered(part, literal=literal),
+        )
+        kept = (Keep(end, each.ttl_seconds) for end, (_, each) in zip(ends, found, strict=True))
+        return tuple(sorted(kept, key=lambda keep: (keep.end, keep.ttl_seconds)))
 
     def _render(
         self,
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Tool],
-        add_generation_prompt: bool,
+        options: ChatOptions,
     ) -> tuple[str, dict[str, str]]:
         if self._template is None:
             raise RequestError(
@@ -85,30 +121,61 @@ class ChatFormat:
                 param="messages",
                 code="no_chat_template",
             )
+        options.check()
         plain, shown = check_messages(messages), None
+        if options.continue_final_message:
+            check_ending(plain[-1])
         if tools or has_tools(plain):
             if self.speaks_tools:
                 plain, shown = for_template(plain), tools_for_template(tools)
             else:
                 plain = as_text(plain, tools)
         guarded, literal = self._guard({"messages": plain, "tools": shown})
-        return self._fill(guarded["messages"], guarded["tools"], add_generation_prompt), literal
+        if not options.continue_final_message:
+            return self._fill(guarded["messages"], guarded["tools"], options), literal
+        mark = self._free_mark(guarded, taken=literal)
+        *before, final = guarded["messages"]
+        text = self._fill([*before, with_mark(final, mark)], guarded["tools"], options)
+        return up_to_mark(text, mark), literal
 
     def _fill(
         self,
         messages: list[dict[str, Any]],
         tools: list[dict[str, Any]] | None,
-        add_generation_prompt: bool,
+        options: ChatOptions,
     ) -> str:
         assert self._template is not None
         variables: dict[str, Any] = dict(self._tokenizer.named_specials)
+        variables.update(self._told(options))
         variables.update(
             messages=messages,
             tools=tools,
             documents=None,
-            add_generation_prompt=add_generation_prompt,
+            add_generation_prompt=options.opens_answer,
         )
         return self._template.render(variables)
+
+    def _told(self, options: ChatOptions) -> Mapping[str, Any]:
+        """The caller's variables. One that the template does not read may only switch it off."""
+        assert self._template is not None
+        for name, value in options.template_kwargs.items():
+            read = re.search(rf"\b{name}\b", self._template.source) is not None
+            if not read and value is not False:
+                raise Unsupported(
+                    f"this model's chat template does not read {name}; leave it out of "
+                    "chat_template_kwargs",
+                    param="chat_template_kwargs",
+                )
+        return options.template_kwargs
+
+    def _free_mark(self, values: dict[str, Any], *, taken: Collection[str]) -> str:
+        """A stand-in character that neither the values nor the template have."""
+        assert self._template is not None
+        used = set(self._template.source).union(taken, *_texts(values))
+        for point in reversed(_STAND_INS):
+            if chr(point) not in used:
+                return chr(point)
+        raise RequestError(NO_STAND_IN, param="messages")
 
     def _guard(self, values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
         """`values` with a stand-in for every special token they spell; stand-in → spelling."""
@@ -123,10 +190,7 @@ class ChatFormat:
         free = (chr(point) for point in _STAND_INS if chr(point) not in used)
         marks = dict(zip(spelled, free, strict=False))
         if len(marks) < len(spelled):
-            raise RequestError(
-                "the messages use every private-use character there is; remove some",
-                param="messages",
-            )
+            raise RequestError(NO_STAND_IN, param="messages")
         guarded = _mapped(values, lambda text: pattern.sub(lambda found: marks[found[0]], text))
         return guarded, {mark: spelling for spelling, mark in marks.items()}
 

@@ -14,7 +14,8 @@ from functools import partial
 from octavo.core import keys
 from octavo.core.batch import Delta
 from octavo.core.cache import KVCache
-from octavo.core.errors import EngineClosed, NeverFits, Overloaded, RequestError
+from octavo.core.errors import EngineClosed, NeverFits, Overloaded, RequestError, Unsupported
+from octavo.core.histogram import Histogram
 from octavo.core.loop import Loop
 from octavo.core.request import Finish, Request
 from octavo.core.sampling import SamplingParams
@@ -22,13 +23,14 @@ from octavo.core.scheduler import Scheduler
 from octavo.engine.beam_bounds import check_width
 from octavo.engine.prepare import Prepared, Preparer
 from octavo.engine.session import Emit, Session
-from octavo.engine.stats import EngineStats
+from octavo.engine.stats import Cleared, EngineStats
 from octavo.engine.tokenizer import Tokenizer
 from octavo.engine.types import Chunk, GenerateRequest
-from octavo.engine.validate import check_choices
+from octavo.engine.validate import check_choices, check_prompt_ids
 
 log = logging.getLogger(__name__)
 
+STEP_BOUNDS = (1.0, *(float(1 << power) for power in range(3, 15)))  # tokens; vLLM's edges
 TEXT_FAILED = "turning this request's tokens into text failed inside the engine"
 
 
@@ -54,7 +56,8 @@ class Engine:
         self._live = 0  # places of choices and beams: reserved, or accepted and not ended
         self._closed: str | None = None
         self._lock = threading.Lock()  # guards the sessions, the count and the end
-        self._stats = EngineStats.of(self.scheduler)
+        self._step_tokens = Histogram(STEP_BOUNDS)
+        self._stats = EngineStats.of(self.scheduler, self._step_tokens)
 
     @property
     def scheduler(self) -> Scheduler:
@@ -67,6 +70,10 @@ class Engine:
     @property
     def busy(self) -> bool:
         return self._loop.busy
+
+    def now(self) -> float:
+        """The clock of steps and receipts, in seconds."""
+        return self._loop.now()
 
     @property
     def room(self) -> int:
@@ -86,7 +93,32 @@ class Engine:
                 "a larger max_num_batched_tokens)",
                 param="prompt",
             )
+        if not request.clamp_max_tokens:
+            self._check_room(prepared)
         return prepared
+
+    def _check_room(self, prepared: Prepared) -> None:
+        """Raises RequestError if more tokens are asked for than could follow the prompt."""
+        n_prompt, asked = len(prepared.tokens), prepared.params.max_tokens
+        room = min(prepared.limits.max_tokens, self.scheduler.longest - n_prompt)
+        if asked is not None and asked > room:
+            raise RequestError(
+                f"max_tokens {asked} is more than the {room} that fit behind the prompt of "
+                f"{n_prompt} tokens; ask for fewer or shorten the prompt",
+                param="max_tokens",
+                code="context_length_exceeded",
+            )
+
+    def tokenize(self, request: GenerateRequest) -> list[int]:
+        """The prompt's token ids as `prepare` makes them, of any length. From any thread."""
+        return self._preparer.tokens(request)
+
+    def detokenize(self, token_ids: Sequence[int]) -> str:
+        """The text of `token_ids`, special tokens spelled out. Raises RequestError."""
+        if self.tokenizer is None:
+            raise Unsupported("this engine runs without a tokenizer (skip_tokenizer_init)")
+        check_prompt_ids(token_ids, vocab_size=self.tokenizer.vocab_size, name="tokens")
+        return self.tokenizer.decode(token_ids, skip_special=False)
 
     def places(self, params: SamplingParams | None) -> int:
         """How many places a request needs: one for each choice, in a search one for each beam.
@@ -126,9 +158,16 @@ class Engine:
         with self._lock:
             self._live -= places
 
-    def enter(self, prepared: Prepared, emit: Emit) -> Session:
-        """Accept a request whose places are reserved, or raise EngineClosed and leave them so."""
+    def enter(
+        self, prepared: Prepared, emit: Emit, *, admit: Callable[[int], None] | None = None
+    ) -> Session:
+        """Accept a request whose places are reserved, or raise EngineClosed and leave them so.
+
+        `admit` is given the prompt tokens that the cache lacks, and may raise to refuse.
+        """
         session = self._session(prepared, emit)
+        if admit is not None:
+            admit(self.cache.uncached_tokens(session.requests[0]))
         with self._lock:
             self._check_open()
             self._sessions[session.id] = session
@@ -203,7 +242,10 @@ class Engine:
         """Run one step and emit what it brought."""
         for delta in self._loop.step():
             self._deliver(delta)
-        self._stats = EngineStats.of(self.scheduler)
+        computed = self.scheduler.totals.computed_tokens - self._stats.computed_tokens
+        if computed:
+            self._step_tokens.add(computed)
+        self._stats = EngineStats.of(self.scheduler, self._step_tokens)
 
     def _deliver(self, delta: Delta) -> None:
         session = self._sessions[delta.request.owner]
@@ -258,9 +300,22 @@ class Engine:
         with self._lock:
             return list(self._sessions.values())
 
-    def clear_cache(self) -> None:
-        """Forget every cached prefix, before the next step."""
-        self._loop.submit(lambda scheduler, now: scheduler.clear_cache())
+    def clear_cache(self, told: Callable[[Cleared], None] | None = None) -> None:
+        """Forget every cached prefix, before the next step.
+
+        `told` is called at once afterwards, on the stepping thread.
+        """
+
+        def clear(scheduler: Scheduler, now: float) -> None:
+            del now
+            pool = scheduler.cache.pool
+            idle_blocks = pool.cached
+            scheduler.clear_cache()
+            if told is not None:
+                held_blocks = pool.total - pool.free - pool.cached
+                told(Cleared(freed_blocks=idle_blocks, held_blocks=held_blocks))
+
+        self._loop.submit(clear)
 
     def stats(self) -> EngineStats:
         """As of the end of the last step, so that the numbers fit together. From any thread."""

@@ -32,6 +32,7 @@ class EngineInfo:
     dtype: str
     quantization: str | None
     kv_cache_dtype: str
+    prefix_caching: bool
     device: str
     backend: str
     not_taken: tuple[str, ...]
@@ -70,6 +71,7 @@ def engine_info(
         dtype=config.model.dtype,
         quantization=config.model.quantization,
         kv_cache_dtype=config.cache.kv_cache_dtype,
+        prefix_caching=config.cache.enable_prefix_caching,
         device=config.model.device,
         backend=backend.numerics,
         not_taken=not_taken,

@@ -10,6 +10,7 @@ from octavo.core.config import EngineConfig
 from octavo.core.errors import EngineClosed, RequestError
 from octavo.core.sampling import SamplingParams
 from octavo.engine.build import Built, build
+from octavo.engine.chat_options import ChatOptions
 from octavo.engine.collect import Collector
 from octavo.engine.engine import Engine
 from octavo.engine.info import EngineInfo
@@ -64,15 +65,18 @@ class LLM:
         params: SamplingParams | None = None,
         *,
         tools: Sequence[Tool] = (),
+        options: ChatOptions | None = None,
     ) -> list[Output]:
         """Answer one conversation, or several. Messages are dicts with `role` and `content`.
 
-        `tools` are what the model may call: `tool_calls` of an answer. Errors are told as by
-        `generate`.
+        `tools` are what the model may call: `tool_calls` of an answer. `options` say how the
+        messages are rendered. Errors are told as by `generate`.
         """
         conversations: Any = messages if _are_several(messages) else [messages]
         return self._run([
-            GenerateRequest(messages=conversation, tools=tools, params=params)
+            GenerateRequest(
+                messages=conversation, tools=tools, params=params, chat=options or ChatOptions()
+            )
             for conversation in conversations
         ])  # fmt: skip
 

@@ -14,15 +14,18 @@ from octavo.core.errors import RequestError, Unsupported
 from octavo.core.request import Limits
 from octavo.core.sampling import SamplingParams
 from octavo.engine.beam_bounds import beam_rules, check_beams
+from octavo.engine.breakpoints import Keep, check_breakpoints
 from octavo.engine.chat import ChatFormat
+from octavo.engine.chat_options import ChatOptions
 from octavo.engine.tokenizer import Tokenizer
-from octavo.engine.tools import TOOL_CHOICES, check_tools
+from octavo.engine.tools import TOOL_CHOICES, Tool, check_tools
 from octavo.engine.types import GenerateRequest
 from octavo.engine.validate import (
     check_length,
     check_order,
     check_prompt_ids,
     check_prompt_text,
+    check_truncation,
     checked_params,
 )
 
@@ -31,7 +34,7 @@ from octavo.engine.validate import (
 class Prepared:
     """A request that may enter the engine. `stops` are strings to cut at.
 
-    `params` has a seed, and its `bad_words` are token sequences.
+    `params` has a seed, and its `bad_words` are token sequences. `keeps` are the breakpoints.
     """
 
     id: str
@@ -42,6 +45,7 @@ class Prepared:
     limits: Limits
     priority: int
     salt: str
+    keeps: tuple[Keep, ...] = ()
     beams: BeamRules | None = None  # the rules of a beam search, if the choices are its answers
 
 
@@ -68,8 +72,8 @@ class Preparer:
         params = checked_params(params, vocab_size=self._vocab_size)
         check_beams(params, vocab_size=self._vocab_size)
         check_order(request.priority, request.salt)
-        _check_tool_fields(request)
-        tokens = self._tokens(request)
+        check_truncation(request.truncate_prompt_tokens, max_model_len=self._max_model_len)
+        tokens = self.tokens(request, keep=self._kept(request, params))
         check_length(len(tokens), max_model_len=self._max_model_len)
         stops = tuple(params.stop)
         if stops and self._tokenizer is None:
@@ -96,6 +100,7 @@ class Preparer:
             limits=limits,
             priority=request.priority,
             salt=request.salt,
+            keeps=self._keeps(request, tokens),
             beams=beams,
         )
 
@@ -116,23 +121,48 @@ class Preparer:
         found.pop((), None)  # a tokenizer may normalise a word away: it cannot be generated either
         return tuple(found)
 
-    def _tokens(self, request: GenerateRequest) -> list[int]:
+    def _keeps(self, request: GenerateRequest, tokens: list[int]) -> tuple[Keep, ...]:
+        if not request.breakpoints:
+            return ()
+        if request.truncate_prompt_tokens is not None:
+            raise RequestError(
+                "breakpoints are places of a whole prompt; leave out truncate_prompt_tokens",
+                param="truncate_prompt_tokens",
+            )
+        check_breakpoints(request.breakpoints, request.messages, request.tools)
+        assert request.messages is not None
+        assert self._chat is not None
+        return self._chat.locate(
+            request.messages,
+            request.breakpoints,
+            tools=_shown_tools(request),
+            options=request.chat,
+            tokens=tokens,
+        )
+
+    def _kept(self, request: GenerateRequest, params: SamplingParams) -> int | None:
+        """How many of the prompt's last tokens to keep; None: all of them."""
+        if request.truncate_prompt_tokens != -1:
+            return request.truncate_prompt_tokens
+        room = self._max_model_len - (params.max_tokens or 1)
+        if room < 1:
+            raise RequestError(
+                f"truncate_prompt_tokens -1 leaves room for max_tokens, and {params.max_tokens} "
+                f"leave none for a prompt in a context of {self._max_model_len}; ask for fewer",
+                param="max_tokens",
+            )
+        return room
+
+    def tokens(self, request: GenerateRequest, *, keep: int | None = None) -> list[int]:
+        """The prompt's token ids, `keep` of the last ones. Raises RequestError naming the field."""
+        _check_chat_fields(request)
         given = (request.prompt, request.prompt_token_ids, request.messages)
         if sum(each is not None for each in given) != 1:
             raise RequestError(
                 "give exactly one of prompt, prompt_token_ids and messages", param="prompt"
             )
         if request.prompt_token_ids is not None:
-            if isinstance(request.prompt_token_ids, str | bytes) or not isinstance(
-                request.prompt_token_ids, Sequence
-            ):
-                raise RequestError(
-                    "prompt_token_ids must be a list of token ids", param="prompt_token_ids"
-                )
-            ids = list(request.prompt_token_ids)
-            if len(ids) < self._max_model_len:  # a longer one is refused for its length
-                check_prompt_ids(ids, vocab_size=self._vocab_size)
-            return ids
+            return self._checked_ids(request.prompt_token_ids, keep)
         if self._tokenizer is None:
             raise Unsupported(
                 "this engine runs without a tokenizer (skip_tokenizer_init): give prompt_token_ids",
@@ -140,14 +170,34 @@ class Preparer:
             )
         if request.prompt is not None:
             check_prompt_text(request.prompt, max_model_len=self._max_model_len)
-            return self._tokenizer.encode(request.prompt)
-        assert request.messages is not None
-        assert self._chat is not None
-        tools = () if request.tool_choice == "none" else request.tools
-        return self._chat.encode(request.messages, tools=tools)
+            ids = self._tokenizer.encode(request.prompt, add_special=request.add_special_tokens)
+        else:
+            assert request.messages is not None
+            assert self._chat is not None
+            ids = self._chat.encode(
+                request.messages, tools=_shown_tools(request), options=request.chat
+            )
+        return ids if keep is None else ids[-keep:]
+
+    def _checked_ids(self, given: Sequence[int], keep: int | None) -> list[int]:
+        if isinstance(given, str | bytes) or not isinstance(given, Sequence):
+            raise RequestError(
+                "prompt_token_ids must be a list of token ids", param="prompt_token_ids"
+            )
+        ids = list(given if keep is None else given[-keep:])
+        if len(ids) < self._max_model_len:  # a longer one is refused for its length
+            check_prompt_ids(ids, vocab_size=self._vocab_size)
+        return ids
 
 
-def _check_tool_fields(request: GenerateRequest) -> None:
+def _shown_tools(request: GenerateRequest) -> Sequence[Tool]:
+    """What the model is told of."""
+    return () if request.tool_choice == "none" else request.tools
+
+
+def _check_chat_fields(request: GenerateRequest) -> None:
+    if not isinstance(request.chat, ChatOptions):
+        raise RequestError("chat must be ChatOptions", param="chat")
     check_tools(request.tools)
     if request.tool_choice not in TOOL_CHOICES:
         raise Unsupported(

@@ -72,6 +72,9 @@ class Session:
                 # A guess would have to be scored as if the guesses before it had been said.
                 speculates=not (prepared.params.penalises or prepared.params.restricts),
             )
+            if not i:
+                for keep in prepared.keeps:
+                    request.receipt.take_pin(keep.end, keep.ttl_seconds)
             self._choices.append(_Choice(request, _text_stream(prepared, tokenizer)))
 
     @property
@@ -206,8 +209,13 @@ class Session:
 def _text_stream(prepared: Prepared, tokenizer: Tokenizer | None) -> TextStream | None:
     if tokenizer is None:
         return None
-    keep_stop = prepared.params.include_stop_str_in_output
-    return TextStream(tokenizer, prepared.stops, keep_stop=keep_stop)
+    params = prepared.params
+    return TextStream(
+        tokenizer,
+        prepared.stops,
+        keep_stop=params.include_stop_str_in_output,
+        skip_special=params.skip_special_tokens,
+    )
 
 
 def _read(choice: _Choice, tokens: Sequence[int]) -> tuple[int, str]:

@@ -50,7 +50,7 @@ class Tokenizer(Protocol):
     @property
     def chat_template(self) -> str | None: ...
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, *, add_special: bool = True) -> list[int]:
         """Ids of a plain prompt, with the BOS or EOS that the source tokenizer adds by itself."""
 
     def encode_rendered(self, text: str, *, literal: Mapping[str, str] | None = None) -> list[int]:
@@ -107,8 +107,8 @@ class LibraryTokenizer:
         self._bytes: dict[int, bytes] = {}
         self._check_specials_stay_text(specials)
 
-    def encode(self, text: str) -> list[int]:
-        return self._encode(text, add_special_tokens=True)
+    def encode(self, text: str, *, add_special: bool = True) -> list[int]:
+        return self._encode(text, add_special_tokens=add_special)
 
     def encode_rendered(self, text: str, *, literal: Mapping[str, str] | None = None) -> list[int]:
         if self.special_pattern is not None:

@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 from octavo.core.receipt import Receipt
 from octavo.core.sampling import SamplingParams
+from octavo.engine.breakpoints import Breakpoint
+from octavo.engine.chat_options import ChatOptions
 from octavo.engine.tools import Tool, ToolCall
 
 
@@ -15,11 +17,16 @@ from octavo.engine.tools import Tool, ToolCall
 class GenerateRequest:
     """Text or tokens in, with what to do. Exactly one of prompt, prompt_token_ids, messages is set.
 
-    `messages` are chat messages as dicts with role and content, rendered by the model's template.
+    `messages` are chat messages as dicts with role and content, rendered by the model's template as
+    `chat` says.
     `tools` go with messages: what the model may call. With `tool_choice` "none" it is not told of
     them; calls and results among the messages are rendered either way.
     `params` are taken as they are; None means what the model's files recommend.
+    `breakpoints`: places of messages or tools up to which the caller wants the prompt kept.
     `priority`: lower runs first. `salt` separates cache namespaces. `id` is the caller's own label.
+    `add_special_tokens`: put around `prompt` what the tokenizer puts by itself, such as a BOS.
+    `truncate_prompt_tokens`: keep this many of the prompt's last tokens; -1 leaves room for
+    params.max_tokens. `clamp_max_tokens`: False refuses a max_tokens beyond what fits.
     """
 
     prompt: str | None = None
@@ -27,10 +34,15 @@ class GenerateRequest:
     messages: Sequence[dict[str, Any]] | None = None
     tools: Sequence[Tool] = ()
     tool_choice: Literal["auto", "none"] = "auto"
+    breakpoints: Sequence[Breakpoint] = ()
     params: SamplingParams | None = None
     priority: int = 0
     salt: str = ""
     id: str = ""
+    chat: ChatOptions = field(default_factory=ChatOptions)
+    add_special_tokens: bool = True
+    truncate_prompt_tokens: int | None = None
+    clamp_max_tokens: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,7 @@ def _check_ends(params: SamplingParams) -> None:
                 "lower the one or raise the other",
                 param="min_tokens",
             )
-    for name in ("ignore_eos", "include_stop_str_in_output"):
+    for name in ("ignore_eos", "include_stop_str_in_output", "skip_special_tokens"):
         if not isinstance(getattr(params, name), bool):
             raise RequestError(f"{name} must be true or false", param=name)
 
@@ -170,13 +170,14 @@ def _token_ids(ids: Any, name: str, *, most: int, vocab_size: int) -> tuple[int,
     return tuple(ids)
 
 
-def check_prompt_ids(ids: Sequence[int], *, vocab_size: int) -> None:
+def check_prompt_ids(
+    ids: Sequence[int], *, vocab_size: int, name: str = "prompt_token_ids"
+) -> None:
     """Raises RequestError unless every id is one of the vocabulary."""
     for position, each in enumerate(ids):
         if not isinstance(each, int) or isinstance(each, bool) or not 0 <= each < vocab_size:
             raise RequestError(
-                f"prompt_token_ids[{position}] must be a token id from 0 to {vocab_size - 1}",
-                param="prompt_token_ids",
+                f"{name}[{position}] must be a token id from 0 to {vocab_size - 1}", param=name
             )
 
 
@@ -204,6 +205,14 @@ def check_length(n_prompt: int, *, max_model_len: int) -> None:
             f"at most {max_model_len - 1}, so that one token can follow",
             param="prompt",
         )
+
+
+def check_truncation(limit: int | None, *, max_model_len: int) -> None:
+    """-1, or a number of tokens that leaves room for one more."""
+    if limit == -1 and not isinstance(limit, bool):
+        return
+    if limit is not None:
+        _whole(limit, "truncate_prompt_tokens", low=1, high=max_model_len - 1)
 
 
 def check_order(priority: int, salt: str) -> None:

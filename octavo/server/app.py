@@ -13,15 +13,34 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import BaseRoute, Match
 
 import octavo
 from octavo.core.errors import ModelNotFound, OctavoError
-from octavo.server.body import read_body
-from octavo.server.contract import ServedEngine
+from octavo.server.admission import Admission
+from octavo.server.answers import (
+    ChatCompletion,
+    ChatEvent,
+    Health,
+    ModelCard,
+    Models,
+    Ready,
+    TextCompletion,
+    TextEvent,
+)
+from octavo.server.anthropic_routes import AnthropicRoutes
+from octavo.server.api_description import describe, described
+from octavo.server.auth import Auth
+from octavo.server.contract import HeldEngine, ServedEngine
 from octavo.server.disconnect import while_connected
+from octavo.server.doors import Doors
+from octavo.server.engine_routes import EngineRoutes
 from octavo.server.envelope import Envelope
 from octavo.server.errors import HttpFault, fault_of, quoted
 from octavo.server.guard import Guard
+from octavo.server.in_flight import InFlight, Load
+from octavo.server.intake import read_work
+from octavo.server.keys import Keyring
 from octavo.server.limits import ServerLimits
 from octavo.server.openai import Job, chat_job, completion_job
 from octavo.server.openai_reply import Reply
@@ -29,22 +48,38 @@ from octavo.server.openai_shapes import ChatShape, CompletionShape, Shape
 from octavo.server.openai_wire import ChatRequest, CompletionRequest
 from octavo.server.sse import EventStream, event
 from octavo.server.streams import Streams
+from octavo.server.telemetry import Telemetry
 
-MAX_LABEL_CHARS = 128
 Translate = Callable[..., Job]
 
 
 def create_app(
-    engine: ServedEngine,
+    running: HeldEngine,
     *,
     limits: ServerLimits | None = None,
     hosts: frozenset[str] | None = None,
+    keyring: Keyring | None = None,
+    share_cache: bool = False,
+    doors: Doors | None = None,
+    telemetry: Telemetry | None = None,
+    keep_agent_headers: bool = False,
 ) -> FastAPI:
     """The ASGI application over a running engine, which it closes at shutdown.
 
-    `hosts` are the host names it answers to; None is any (right only beyond loopback).
+    `hosts` are the host names it answers to; None is any (right only beyond loopback). Without keys
+    in `keyring` it asks nobody for one. `share_cache`: keys may read each other's cached blocks.
+    `telemetry` is closed with it; without one there is no ledger.
+    `keep_agent_headers`: /v1/messages renders the line that coding agents put first, new each time.
     """
-    limits = limits or ServerLimits()
+    limits, keyring = limits or ServerLimits(), keyring or Keyring()
+    engine: ServedEngine = Admission(
+        running,
+        limits,
+        doors=doors or Doors(),
+        n_owners=keyring.n_owners,
+        isolated=not share_cache,
+    )
+    seen = telemetry or Telemetry(engine)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -55,6 +90,7 @@ def create_app(
             pass  # a second stop signal: the same end, only sooner
         finally:
             await engine.close()
+            await seen.close()
 
     app = FastAPI(
         title="Octavo",
@@ -65,10 +101,17 @@ def create_app(
         redoc_url=None,
         redirect_slashes=False,
     )
+    load = Load()
     app.add_exception_handler(HTTPException, refuse_route)
+    app.add_middleware(InFlight, load=load)
+    app.add_middleware(Auth, keyring=keyring)
     app.add_middleware(Guard, limits=limits, hosts=hosts)
-    app.add_middleware(Envelope)  # added last, so outermost
+    app.add_middleware(Envelope, observer=seen)  # added last, so outermost
     Routes(engine, limits).add_to(app)
+    seen.add_to(app)
+    EngineRoutes(engine, limits, load).add_to(app)
+    AnthropicRoutes(engine, limits, keep_agent_headers=keep_agent_headers).add_to(app)
+    describe(app)
     return app
 
 
@@ -77,7 +120,7 @@ async def refuse_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 405:
         message = f"{request.method} is not allowed here."
-        headers = tuple((error.headers or {}).items())
+        headers = (("allow", ", ".join(allowed_methods(request))),)
         raise HttpFault(405, message, code="method_not_allowed", headers=headers)
     if error.status_code == 404:
         message = f"There is nothing at {quoted(request.scope['path'])}."
@@ -85,10 +128,11 @@ async def refuse_route(request: Request, error: Exception) -> Response:
     raise HttpFault(error.status_code, "The request cannot be served.", code="invalid_request")
 
 
-def body_schema(wire: type[ChatRequest] | type[CompletionRequest]) -> dict[str, Any]:
-    """The request body for the API description: bodies are read by hand, to bound them first."""
-    content = {"application/json": {"schema": wire.model_json_schema()}}
-    return {"requestBody": {"required": True, "content": content}}
+def allowed_methods(request: Request) -> list[str]:
+    """What the path of a request may be asked with: one path may have several routes."""
+    routes: list[BaseRoute] = request.app.routes
+    at_path = [each for each in routes if each.matches(request.scope)[0] is not Match.NONE]
+    return sorted({name for each in at_path for name in getattr(each, "methods", None) or ()})
 
 
 class Routes:
@@ -102,13 +146,14 @@ class Routes:
         self._fingerprint = f"octavo-{octavo.__version__}-{info.backend}-{info.kv_cache_dtype}"
 
     def add_to(self, app: FastAPI) -> None:
-        app.get("/health")(self.health)
-        app.get("/ready")(self.ready)
-        app.get("/v1/models")(self.models)
-        app.get("/v1/models/{model:path}")(self.model)
-        chat, completions = body_schema(ChatRequest), body_schema(CompletionRequest)
-        app.post("/v1/chat/completions", openapi_extra=chat)(self.chat)
-        app.post("/v1/completions", openapi_extra=completions)(self.completions)
+        app.get("/health", **described(answer=Health, also=("503",)))(self.health)
+        app.get("/ready", **described(answer=Ready, also=("503",)))(self.ready)
+        app.get("/v1/models", **described(answer=Models))(self.models)
+        app.get("/v1/models/{model:path}", **described(answer=ModelCard))(self.model)
+        chat = described(ChatRequest, answer=ChatCompletion, event=ChatEvent)
+        completions = described(CompletionRequest, answer=TextCompletion, event=TextEvent)
+        app.post("/v1/chat/completions", **chat)(self.chat)
+        app.post("/v1/completions", **completions)(self.completions)
 
     async def health(self) -> Response:
         """Alive: the loop answers and the engine's thread runs. Says nothing about load."""
@@ -162,15 +207,10 @@ class Routes:
         return Response(body, media_type="application/json")
 
     async def _job(self, request: Request, translate: Translate) -> Job:
-        raw = await read_body(request, self._limits)
-        label = request.headers.get("x-request-id", "")[:MAX_LABEL_CHARS]
-
-        def work() -> Job:
+        def work(raw: bytes, label: str) -> Job:
             return translate(raw, served=self._engine.info, limits=self._limits, label=label)
 
-        if len(raw) <= self._limits.inline_bytes:
-            return work()
-        return await asyncio.to_thread(work)
+        return await read_work(request, self._limits, work)
 
     def _card(self) -> dict[str, Any]:
         info = self._engine.info

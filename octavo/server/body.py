@@ -8,6 +8,7 @@ import json
 from typing import Any, NoReturn
 
 from starlette.requests import Request
+from starlette.types import Receive
 
 from octavo.core.errors import RequestError
 from octavo.server.errors import ClientGone, HttpFault
@@ -60,7 +61,14 @@ async def collect(request: Request, limits: ServerLimits) -> bytes:
 
 
 async def refuse_size(request: Request, limits: ServerLimits) -> NoReturn:
-    """Answer 413, but first read what still comes.
+    """Answer 413, but first read what still comes."""
+    await read_rest(request.receive)
+    message_text = f"The body is larger than {limits.body_bytes} bytes."
+    raise HttpFault(413, message_text, code="request_too_large", headers=CLOSE)
+
+
+async def read_rest(receive: Receive) -> None:
+    """Read and drop what still comes of a body that is refused, for a moment.
 
     Closing with unread input resets the connection, and the client may never see the answer.
     """
@@ -68,12 +76,10 @@ async def refuse_size(request: Request, limits: ServerLimits) -> NoReturn:
         async with asyncio.timeout(DRAIN_SECONDS):
             left = DRAIN_BYTES
             while left > 0:
-                message = await request.receive()
+                message = await receive()
                 left -= len(message.get("body", b""))
                 if message["type"] == "http.disconnect" or not message.get("more_body", False):
                     break
-    message_text = f"The body is larger than {limits.body_bytes} bytes."
-    raise HttpFault(413, message_text, code="request_too_large", headers=CLOSE)
 
 
 def parse_object(raw: bytes) -> dict[str, Any]:

@@ -1,19 +1,18 @@
-"""Around every request: its id, the answer to any exception, one log line. Logs no content."""
+"""Around every request: its id, its record, the answer to any exception. Knows no content."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import secrets
 import time
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from octavo.core.errors import EngineClosed
+from octavo.server import anthropic_errors
 from octavo.server.errors import GOODBYE_SECONDS, SHUTTING_DOWN, ClientGone, Fault, fault_of
-
-log = logging.getLogger("octavo.server")
+from octavo.server.record import Observer, Record, current
 
 CLIENT_GONE = 499  # nginx's number for a client that closed the connection
 
@@ -21,8 +20,9 @@ CLIENT_GONE = 499  # nginx's number for a client that closed the connection
 class Envelope:
     """The outermost layer of ours: whatever goes wrong inside still gets an answer of one shape."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, *, observer: Observer) -> None:
         self._app = app
+        self._observer = observer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -30,7 +30,9 @@ class Envelope:
             return
         request_id = f"req_{secrets.token_hex(12)}"
         scope.setdefault("state", {})["request_id"] = request_id
-        exchange = Exchange(send, request_id)
+        record = Record(request_id, scope, self._observer)
+        token = current.set(record)
+        exchange = Exchange(send, request_id, anthropic=anthropic_errors.own(scope["path"]))
         started_seconds = time.perf_counter()
         try:
             await self._app(scope, receive, exchange.send)
@@ -44,26 +46,25 @@ class Envelope:
         except Exception as error:
             await exchange.fail(fault_of(error))
         finally:
-            # Percent-encoded, so that a path cannot forge a line of the log.
-            path = scope.get("raw_path", b"").decode("ascii", "replace")[:200]
-            spent = time.perf_counter() - started_seconds
-            status = exchange.status or CLIENT_GONE
-            log.info("%s %s %s %d %.3f s", request_id, scope["method"], path, status, spent)
+            current.reset(token)
+            record.over(exchange.status or CLIENT_GONE, time.perf_counter() - started_seconds)
 
 
 class Exchange:
     """The answer to one request: adds the id and remembers the status."""
 
-    def __init__(self, send: Send, request_id: str) -> None:
+    def __init__(self, send: Send, request_id: str, *, anthropic: bool) -> None:
         self._send = send
         self._request_id = request_id
+        self._anthropic = anthropic
         self.status: int | None = None
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            header = (b"x-request-id", self._request_id.encode("ascii"))
-            message = {**message, "headers": [*message.get("headers", []), header]}
+            names = (b"x-request-id", b"request-id") if self._anthropic else (b"x-request-id",)
+            own = [(name, self._request_id.encode("ascii")) for name in names]
+            message = {**message, "headers": [*message.get("headers", []), *own]}
         await self._send(message)
 
     async def fail(self, fault: Fault) -> None:
@@ -71,6 +72,9 @@ class Exchange:
         if self.status is not None:
             return
         body = fault.body()
+        if self._anthropic:
+            fault = anthropic_errors.translated(fault)
+            body = anthropic_errors.body(fault, self._request_id)
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode("ascii")),

@@ -1,7 +1,7 @@
 """The socket and uvicorn around the application. Knows no routes.
 
-A stop signal ends it cleanly: no new connections, running requests finish within the drain
-time, then the application closes the engine.
+A stop signal ends it cleanly: /ready says so at once, new work is refused with an answer, running
+requests finish within the drain time, then the application closes the engine.
 """
 
 from __future__ import annotations
@@ -13,18 +13,23 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 
 import uvicorn
 from starlette.types import ASGIApp
 
-from octavo.core.errors import ConfigError
+from octavo.core.errors import ConfigError, EngineClosed
+from octavo.server.doors import Doors
 from octavo.server.guard import LOOPBACK
 from octavo.server.limits import ServerLimits
 from octavo.server.protocol import protocol_class
+from octavo.server.watchdog import Watchdog
 
 BACKLOG = 512  # connections that the kernel holds until they are accepted
+FAILURE_SECONDS = 3.0  # for the answers to get out after the engine was lost
+LAST_SECONDS = 1.0  # for connections on which nothing runs
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -63,7 +68,9 @@ def bind_error(error: OSError, host: str, port: int) -> ConfigError:
     return ConfigError(f"Cannot listen on {host!r}: {error.strerror}.", param="host")
 
 
-def make_server(app: ASGIApp, limits: ServerLimits) -> uvicorn.Server:
+def make_server(
+    app: ASGIApp, limits: ServerLimits, *, doors: Doors | None = None
+) -> uvicorn.Server:
     """uvicorn with our bounds. `server.run(sockets=[…])` serves until it is told to stop."""
     config = uvicorn.Config(
         app,
@@ -78,31 +85,70 @@ def make_server(app: ASGIApp, limits: ServerLimits) -> uvicorn.Server:
         lifespan="on",
         backlog=BACKLOG,
     )
-    return AnnouncedStop(config)
+    return DrainingServer(config, limits, doors or Doors())
 
 
-class AnnouncedStop(uvicorn.Server):
-    """Says what it waits for when told to stop: half a minute of silence looks like a hang."""
+class DrainingServer(uvicorn.Server):
+    """Goes on listening while running requests finish, so that whoever comes is told to leave."""
+
+    def __init__(self, config: uvicorn.Config, limits: ServerLimits, doors: Doors) -> None:
+        super().__init__(config)
+        self._limits = limits
+        self._doors = doors
+        self._closing_at = math.inf  # on the monotonic clock: from then on work is refused
+        self._ending_at = math.inf  # and then what still runs is cut off
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if not self.should_exit:
-            seconds = self.config.timeout_graceful_shutdown
-            print(
-                f"Stopping: running requests have {seconds} s to finish; once more ends them now.",
-                file=sys.stderr,
-                flush=True,
-            )
-        super().handle_exit(sig, frame)
+        """The first signal drains, the second one ends. Runs between two bytecodes of the loop."""
+        self._captured_signals.append(sig)
+        if self._doors.leaving:
+            self.should_exit = self.force_exit = True
+            return
+        self._doors.leave()
+        self._closing_at = time.monotonic() + self._limits.pre_stop_seconds
+        self._ending_at = self._closing_at + self._limits.drain_seconds
+        seconds = self._limits.pre_stop_seconds + self._limits.drain_seconds
+        print(
+            f"Stopping: running requests have {seconds:g} s to finish; once more ends them now.",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    async def on_tick(self, counter: int) -> bool:
+        """Ten times a second: close the doors in time, and leave when nothing runs any more."""
+        now = time.monotonic()
+        if self._doors.failure and self._ending_at == math.inf:
+            self._ending_at = now + FAILURE_SECONDS
+        if now >= self._closing_at:
+            self._doors.close()
+        if self._doors.closed and (now >= self._ending_at or not self.server_state.tasks):
+            left = max(0.0, self._ending_at - now)
+            self.config.timeout_graceful_shutdown = math.ceil(min(left, LAST_SECONDS))
+            self.should_exit = True
+        return await super().on_tick(counter)
 
 
 def serve(
-    app: ASGIApp, listener: socket.socket, *, limits: ServerLimits, started: Callable[[], None]
+    app: ASGIApp,
+    listener: socket.socket,
+    *,
+    limits: ServerLimits,
+    doors: Doors,
+    watchdog: Watchdog,
+    started: Callable[[], None],
 ) -> None:
-    """Serve until SIGINT or SIGTERM; a second signal does not wait for running requests."""
-    server = make_server(app, limits)
+    """Serve until SIGINT or SIGTERM; a second signal does not wait for running requests.
+
+    Raises EngineClosed when the engine was lost: every request has been answered by then.
+    """
+    server = make_server(app, limits, doors=doors)
     with quiet_signals():
+        watchdog.start()
         started()
         server.run(sockets=[listener])
+    if doors.failure is not None:
+        raise EngineClosed(doors.failure)
+    watchdog.stop()
 
 
 @contextlib.contextmanager

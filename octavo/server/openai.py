@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol
 
-from pydantic import BaseModel, ValidationError
-
-from octavo.core.errors import CallerError, ModelNotFound, OctavoError, RequestError
+from octavo.core.errors import OctavoError, RequestError
 from octavo.core.sampling import SamplingParams
+from octavo.engine.chat_options import ChatOptions
 from octavo.engine.generation_defaults import GenerationDefaults
 from octavo.engine.types import GenerateRequest
 from octavo.server.body import parse_object
 from octavo.server.contract import ServedModel
-from octavo.server.errors import quoted
+from octavo.server.intake import check_model, renamed, validated
 from octavo.server.limits import ServerLimits
 from octavo.server.openai_wire import (
     COMPLETION_TOKENS,
@@ -22,9 +21,15 @@ from octavo.server.openai_wire import (
     CompletionRequest,
     Generation,
 )
-from octavo.server.wire_errors import request_error
 
-Wire = TypeVar("Wire", bound=BaseModel)
+
+class ChatRendering(Protocol):
+    """The fields of a wire model that say how its messages are rendered."""
+
+    add_generation_prompt: bool | None
+    continue_final_message: bool | None
+    chat_template_kwargs: dict[str, Any] | None
+
 
 # What the engine calls a field, and what each API calls it.
 CHAT_NAMES = {
@@ -43,6 +48,7 @@ class Job:
     `names` maps the engine's field names to this API's, for errors found later.
     `top_logprobs`, `prompt_logprobs`: likeliest tokens to list beside each of the answer's and of
     the prompt's, or None when no log-probabilities were asked for.
+    `continuous_usage`: every event tells the tokens so far.
     """
 
     requests: tuple[GenerateRequest, ...]
@@ -53,18 +59,17 @@ class Job:
     top_logprobs: int | None
     prompt_logprobs: int | None
     echo: bool
+    return_token_ids: bool
+    continuous_usage: bool
     names: dict[str, str]
 
     def renamed(self, error: OctavoError) -> OctavoError:
         """`error` with its field named as the caller sent it."""
-        if isinstance(error, CallerError) and error.param is not None:
-            error.param = self.names.get(error.param, error.param)
-        return error
+        return renamed(error, self.names)
 
 
 def chat_job(raw: bytes, *, served: ServedModel, limits: ServerLimits, label: str) -> Job:
     """A chat body as one request. Raises RequestError or ModelNotFound."""
-    del limits  # one prompt, and the wire model bounds n
     wire = validated(ChatRequest, parse_object(raw))
     check_model(wire.model, served.model)
     logprobs = (wire.top_logprobs or 0) if wire.logprobs else None
@@ -74,12 +79,15 @@ def chat_job(raw: bytes, *, served: ServedModel, limits: ServerLimits, label: st
     params = sampling(wire, served.defaults, max_tokens=limit, logprobs=logprobs)
     request = GenerateRequest(
         messages=[turn(one) for one in wire.messages],
+        chat=chat_options(wire),
         tools=[tool.neutral() for tool in wire.tools or ()],
         tool_choice=wire.tool_choice or "auto",
         params=params,
         priority=wire.priority or 0,
         salt=wire.cache_salt or "",
         id=label,
+        truncate_prompt_tokens=wire.truncate_prompt_tokens,
+        clamp_max_tokens=limits.clamp_max_tokens or limit is None,
     )
     return job(wire, (request,), logprobs, {**CHAT_NAMES, "max_tokens": limit_name})
 
@@ -107,25 +115,24 @@ def completion_job(raw: bytes, *, served: ServedModel, limits: ServerLimits, lab
             priority=wire.priority or 0,
             salt=wire.cache_salt or "",
             id=label,
+            add_special_tokens=wire.add_special_tokens is not False,
+            truncate_prompt_tokens=wire.truncate_prompt_tokens,
+            clamp_max_tokens=limits.clamp_max_tokens or wire.max_tokens is None,
         )
         for prompt in wire.prompt
     )
     return job(wire, requests, wire.logprobs, COMPLETION_NAMES)
 
 
-def validated(model: type[Wire], body: dict[str, Any]) -> Wire:
-    """The body as `model`. Raises RequestError for the first thing that is wrong."""
-    try:
-        return model.model_validate(body)
-    except ValidationError as error:
-        raise request_error(error) from None
-
-
-def check_model(asked: str, served: str) -> None:
-    """Raise ModelNotFound unless the caller asks for what is served."""
-    if asked != served:
-        message = f"The model {quoted(asked)} does not exist here; this server has {served!r}."
-        raise ModelNotFound(message, param="model")
+def chat_options(wire: ChatRendering) -> ChatOptions:
+    """How the conversation is rendered. Raises RequestError naming the field that is wrong."""
+    options = ChatOptions(
+        add_generation_prompt=wire.add_generation_prompt,
+        continue_final_message=bool(wire.continue_final_message),
+        template_kwargs=wire.chat_template_kwargs or {},
+    )
+    options.check()
+    return options
 
 
 def turn(message: ChatMessage) -> dict[str, Any]:
@@ -166,6 +173,7 @@ def sampling(
         stop=tuple(wire.stop or ()),
         stop_token_ids=tuple(wire.stop_token_ids or ()),
         include_stop_str_in_output=bool(wire.include_stop_str_in_output),
+        skip_special_tokens=wire.skip_special_tokens is not False,
         ignore_eos=bool(wire.ignore_eos),
         min_tokens=wire.min_tokens or 0,
         logprobs=logprobs,
@@ -201,5 +209,7 @@ def job(
         top_logprobs=top_logprobs,
         prompt_logprobs=wire.prompt_logprobs,
         echo=bool(wire.echo),
+        return_token_ids=bool(wire.return_token_ids),
+        continuous_usage=options is not None and options.continuous_usage_stats,
         names=names,
     )

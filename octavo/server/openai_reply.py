@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import secrets
 import time
 from collections.abc import AsyncGenerator
@@ -12,11 +11,10 @@ from typing import Any
 from octavo.engine.types import Chunk, Usage
 from octavo.server.openai import Job
 from octavo.server.openai_shapes import Shape, Tally
-from octavo.server.sse import event
+from octavo.server.sse import encoded, event
 from octavo.server.streams import Part
 
 DONE = event(b"[DONE]")
-ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 class Reply:
@@ -49,6 +47,7 @@ class Reply:
         return encoded(
             self._head
             | {"object": self._shape.whole_object}
+            | self._shape.head()
             | self._shape.answer(tallies)
             | {"usage": usage_object(self._usages)}
         )
@@ -56,6 +55,8 @@ class Reply:
     async def events(self, parts: AsyncGenerator[Part, None]) -> AsyncGenerator[bytes, None]:
         """The answer's events, the last one `[DONE]`. Chunks that say nothing are left out."""
         opened: set[int] = set()
+        n_tokens = [0] * (len(self._job.requests) * self._job.n)
+        head: dict[str, Any] | None = self._shape.head()
         async with contextlib.aclosing(parts):
             async for part in parts:
                 chunk, index = part.chunk, self._index(part)
@@ -63,41 +64,58 @@ class Reply:
                 opening = None if index in opened else self._shape.opening(index)
                 opened.add(index)
                 if opening is not None:
-                    yield self._event([opening])
-                if chunk.text or chunk.tool_calls or chunk.logprobs or chunk.finish_reason:
-                    yield self._event([self._shape.delta(index, chunk)])
+                    yield self._event([opening], self._so_far(part, n_tokens[index]), head)
+                    head = None
+                n_tokens[index] += len(chunk.token_ids)
+                if self._shows(chunk):
+                    usage = self._so_far(part, n_tokens[index])
+                    yield self._event([self._shape.delta(index, chunk)], usage)
         if self._job.include_usage:
-            yield self._event([], usage=usage_object(self._usages))
+            yield self._event([], usage_object(self._usages))
         yield DONE
 
     def _note(self, chunk: Chunk) -> None:
         if chunk.usage is not None:
             self._usages.append(chunk.usage)
 
+    def _shows(self, chunk: Chunk) -> bool:
+        """Whether a chunk has anything to tell: one without text may still have tokens."""
+        told = chunk.text or chunk.tool_calls or chunk.logprobs or chunk.finish_reason
+        return bool(told or (self._job.return_token_ids and chunk.token_ids))
+
+    def _so_far(self, part: Part, n_tokens: int) -> dict[str, Any] | None:
+        """The tokens of a choice and its prompt until now, if every event is to tell them."""
+        if not self._job.continuous_usage:
+            return None
+        n_prompt = len(self._shape.prompts[part.prompt])
+        return token_counts(n_prompt, n_tokens)
+
     def _event(
-        self, choices: list[dict[str, Any]], *, usage: dict[str, Any] | None = None
+        self,
+        choices: list[dict[str, Any]],
+        usage: dict[str, Any] | None = None,
+        head: dict[str, Any] | None = None,
     ) -> bytes:
         tail = b"}"
         if self._job.include_usage:
             tail = b',"usage":' + encoded(usage) + b"}"
+        if head:
+            tail = b"," + encoded(head)[1:-1] + tail
         return event(self._event_head + encoded(choices) + tail)
+
+
+def token_counts(prompt: int, completion: int) -> dict[str, Any]:
+    """The three counts that every usage object has."""
+    total = prompt + completion
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": total}
 
 
 def usage_object(usages: list[Usage]) -> dict[str, Any]:
     """Tokens of all prompts together; read, written and neither are the prompt's three parts."""
     prompt = sum(usage.prompt_tokens for usage in usages)
     completion = sum(usage.completion_tokens for usage in usages)
-    return {
-        "prompt_tokens": prompt,
-        "completion_tokens": completion,
-        "total_tokens": prompt + completion,
-        "prompt_tokens_details": {
-            "cached_tokens": sum(usage.cached_tokens for usage in usages),
-            "cache_write_tokens": sum(usage.cache_write_tokens for usage in usages),
-        },
+    details = {
+        "cached_tokens": sum(usage.cached_tokens for usage in usages),
+        "cache_write_tokens": sum(usage.cache_write_tokens for usage in usages),
     }
-
-
-def encoded(value: object) -> bytes:
-    """Compact JSON in UTF-8."""
-    return ENCODER.encode(value).encode("utf-8", "replace")
+    return token_counts(prompt, completion) | {"prompt_tokens_details": details}

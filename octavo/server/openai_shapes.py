@@ -30,42 +30,64 @@ class Tally:
         "finish_reason",
         "logprobs",
         "prompt_logprobs",
+        "stop_reason",
         "texts",
+        "token_ids",
         "tool_calls",
     )
 
     def __init__(self) -> None:
         self.texts: list[str] = []
+        self.token_ids: list[int] = []
         self.tool_calls: list[ToolCall] = []
         self.logprobs: list[Position] = []
         self.prompt_logprobs: PromptLogprobs | None = None
         self.finish_reason: str | None = None
+        self.stop_reason: str | int | None = None
         self.cumulative_logprob: float | None = None
 
     def add(self, chunk: Chunk) -> None:
         self.texts.append(chunk.text)
+        self.token_ids.extend(chunk.token_ids)
         self.tool_calls.extend(chunk.tool_calls)
         self.logprobs.extend(chunk.logprobs or ())
         self.prompt_logprobs = chunk.prompt_logprobs or self.prompt_logprobs
         self.finish_reason = chunk.finish_reason or self.finish_reason
+        if chunk.stop_reason is not None:
+            self.stop_reason = chunk.stop_reason
         if chunk.cumulative_logprob is not None:
             self.cumulative_logprob = chunk.cumulative_logprob
 
 
-def search_score(of: Tally | Chunk) -> dict[str, float]:
-    """What a choice has beside OpenAI's fields where it is an answer of a beam search."""
-    score = of.cumulative_logprob
-    return {} if score is None else {"cumulative_logprob": score}
+def beside(of: Tally | Chunk, job: Job) -> dict[str, Any]:
+    """What a choice has beside OpenAI's fields.
+
+    How it ended, and its tokens if asked for, as vLLM tells them; the score of a search's answer.
+    """
+    found: dict[str, Any] = {}
+    if of.finish_reason is not None:
+        found["stop_reason"] = of.stop_reason
+    if of.cumulative_logprob is not None:
+        found["cumulative_logprob"] = of.cumulative_logprob
+    if job.return_token_ids:
+        found["token_ids"] = list(of.token_ids)
+    return found
 
 
 class Shape(Protocol):
-    """Chunks in, JSON objects out. `index` numbers the choices of all prompts."""
+    """Chunks in, JSON objects out. `index` numbers the choices of all prompts.
+
+    `prompts` are their token ids, known once `parts` has been called. `head` is what stands beside
+    the choices in a whole answer and in the first event.
+    """
 
     prefix: str
     whole_object: str
     event_object: str
+    prompts: list[list[int]]
 
     def parts(self, streams: Streams) -> AsyncGenerator[Part, None]: ...
+    def head(self) -> dict[str, Any]: ...
     def opening(self, index: int) -> dict[str, Any] | None: ...
     def delta(self, index: int, chunk: Chunk) -> dict[str, Any]: ...
     def answer(self, tallies: Sequence[Tally]) -> dict[str, Any]: ...
@@ -81,10 +103,15 @@ class ChatShape:
     def __init__(self, job: Job, token_bytes: TokenBytes) -> None:
         self._job = job
         self._token_bytes = token_bytes
+        self.prompts: list[list[int]] = []
         self._n_calls: dict[int, int] = {}
 
     def parts(self, streams: Streams) -> AsyncGenerator[Part, None]:
+        self.prompts = streams.prompts
         return with_calls(streams.parts(), self._job.requests[0])
+
+    def head(self) -> dict[str, Any]:
+        return {"prompt_token_ids": self.prompts[0]} if self._job.return_token_ids else {}
 
     def opening(self, index: int) -> dict[str, Any]:
         """The first event of a choice tells the role."""
@@ -106,7 +133,7 @@ class ChatShape:
             "logprobs": self._logprobs(chunk.logprobs),
             "finish_reason": chunk.finish_reason,
         }
-        return choice | search_score(chunk)
+        return choice | beside(chunk, self._job)
 
     def answer(self, tallies: Sequence[Tally]) -> dict[str, Any]:
         answer: dict[str, Any] = {
@@ -129,7 +156,7 @@ class ChatShape:
             "logprobs": self._logprobs(tally.logprobs),
             "finish_reason": tally.finish_reason,
         }
-        return choice | search_score(tally)
+        return choice | beside(tally, self._job)
 
     def _logprobs(self, positions: tuple[Position, ...] | list[Position] | None) -> Any:
         if self._job.top_logprobs is None or not positions:
@@ -148,14 +175,25 @@ class CompletionShape:
         self._job = job
         self._token_bytes = token_bytes
         self._offsets: dict[int, int] = {}
+        self._told: set[int] = set()  # choices whose first event has gone out
+        self.prompts: list[list[int]] = []
+
+    def head(self) -> dict[str, Any]:
+        return {}
 
     def parts(self, streams: Streams) -> AsyncGenerator[Part, None]:
         """All chunks, after their prompts if these are to be echoed."""
         job = self._job
+        self.prompts = streams.prompts
         if not job.echo:
             return streams.parts()
         echoes = [
-            Echo.of(request.prompt, token_ids, self._token_bytes)
+            # Of a prompt that was cut, only the tokens tell what is left.
+            Echo.of(
+                None if request.truncate_prompt_tokens else request.prompt,
+                token_ids,
+                self._token_bytes,
+            )
             for request, token_ids in zip(job.requests, streams.prompts, strict=True)
         ]
         for number, echo in enumerate(echoes):
@@ -169,7 +207,10 @@ class CompletionShape:
 
     def delta(self, index: int, chunk: Chunk) -> dict[str, Any]:
         choice = self._entry(index, chunk.text, chunk.logprobs, chunk.finish_reason)
-        return choice | search_score(chunk)
+        if index not in self._told:
+            self._told.add(index)
+            choice |= self._prompt(index)
+        return choice | beside(chunk, self._job)
 
     def answer(self, tallies: Sequence[Tally]) -> dict[str, Any]:
         choices = []
@@ -180,8 +221,14 @@ class CompletionShape:
             count = self._job.prompt_logprobs
             if count is not None and scores is not None:
                 choice["prompt_logprobs"] = prompt_entries(scores, count, self._token_bytes)
-            choices.append(choice | search_score(tally))
+            choices.append(choice | self._prompt(index) | beside(tally, self._job))
         return {"choices": choices}
+
+    def _prompt(self, index: int) -> dict[str, Any]:
+        """The tokens of a choice's prompt, if they are asked for."""
+        if not self._job.return_token_ids:
+            return {}
+        return {"prompt_token_ids": self.prompts[index // self._job.n]}
 
     def _entry(
         self,

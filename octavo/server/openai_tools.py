@@ -23,7 +23,7 @@ from octavo.engine.tools import (
     check_name,
     check_schema,
 )
-from octavo.server.wire_fields import Off, encodable
+from octavo.server.wire_fields import Off, Text, encodable
 
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 NO_ARGUMENTS = {"type": "object", "properties": {}}
@@ -53,7 +53,6 @@ def served_choice(value: object) -> object:
     )
 
 
-Text = Annotated[str, AfterValidator(encodable)]
 Name = Annotated[str, by_engine(check_name)]
 CallId = Annotated[
     str, Field(min_length=1, max_length=MAX_CALL_ID_CHARS), AfterValidator(encodable)

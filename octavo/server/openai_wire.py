@@ -31,7 +31,6 @@ from octavo.server.wire_fields import (
     BadWords,
     Content,
     EmptyList,
-    EmptyObject,
     LogitBias,
     Off,
     Prompts,
@@ -59,7 +58,16 @@ class StreamOptions(BaseModel):
 
     include_usage: bool = False
     include_obfuscation: Annotated[Any, neutral(False, True)] = None
-    continuous_usage_stats: Off = None
+    continuous_usage_stats: bool = False  # vLLM's: every event tells the tokens so far
+
+    @model_validator(mode="after")
+    def check_usage(self) -> Self:
+        if self.continuous_usage_stats and not self.include_usage:
+            conflict(
+                "'continuous_usage_stats' needs 'include_usage': true.",
+                "stream_options.continuous_usage_stats",
+            )
+        return self
 
 
 class Generation(BaseModel):
@@ -89,8 +97,11 @@ class Generation(BaseModel):
     bad_words: BadWords | None = None
     min_tokens: Annotated[int, Field(ge=0, le=INT32_MAX)] | None = None
     include_stop_str_in_output: bool | None = None
+    skip_special_tokens: bool | None = None
     prompt_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
     priority: Annotated[int, Field(ge=PRIORITIES[0], le=PRIORITIES[-1])] | None = None
+    truncate_prompt_tokens: Annotated[int, Field(ge=-1, le=INT32_MAX)] | None = None
+    return_token_ids: bool | None = None
     cache_salt: Annotated[str, Field(min_length=1, max_length=MAX_SALT_CHARACTERS)] | None = None
     use_beam_search: bool | None = None
     beam_width: Annotated[int, Field(ge=1, le=MAX_WIDTH)] | None = None
@@ -106,16 +117,13 @@ class Generation(BaseModel):
     service_tier: Literal["auto", "default"] | None = None
     store: Off = None
     # Known and not served.
-    skip_special_tokens: Annotated[Any, neutral(True)] = None
     spaces_between_special_tokens: Annotated[Any, neutral(True)] = None
-    truncate_prompt_tokens: Absent = None
     structured_outputs: Absent = None
     guided_json: Absent = None
     guided_regex: Absent = None
     guided_choice: Absent = None
     guided_grammar: Absent = None
     response_format: Annotated[Any, neutral({"type": "text"})] = None
-    return_token_ids: Off = None
     kv_transfer_params: Absent = None
     prompt_cache_retention: Absent = None
     prompt_cache_options: Absent = None
@@ -201,10 +209,11 @@ class ChatRequest(Generation):
     verbosity: Absent = None
     web_search_options: Absent = None
     moderation: Absent = None
-    add_generation_prompt: Annotated[Any, neutral(True)] = None
-    continue_final_message: Off = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
     chat_template: Absent = None
-    chat_template_kwargs: EmptyObject = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    add_special_tokens: Off = None
 
     @model_validator(mode="after")
     def check_tools(self) -> Self:
@@ -233,5 +242,17 @@ class CompletionRequest(Generation):
     prompt: Prompts
     echo: bool | None = None
     logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None
+    add_special_tokens: bool | None = None
     suffix: Annotated[Any, neutral("")] = None
-    best_of: Annotated[Any, neutral(1)] = None
+    best_of: Annotated[int, Field(ge=1, le=MAX_N)] | None = None
+
+    @model_validator(mode="after")
+    def check_best_of(self) -> Self:
+        if self.best_of is not None and self.best_of != (self.n or 1):
+            raise PydanticCustomError(
+                "unsupported_parameter",
+                "'best_of' other than 'n' is not supported; for the best of several answers "
+                "use 'beam_width'.",
+                {"param": "best_of"},
+            )
+        return self

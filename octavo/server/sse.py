@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 
@@ -20,17 +21,24 @@ from octavo.server.errors import GOODBYE_SECONDS, SHUTTING_DOWN, ClientGone
 
 log = logging.getLogger("octavo.server")
 
+PING_SECONDS = 10.0
 HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 ]
 END = {"type": "http.response.body", "body": b"", "more_body": False}
+ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
-def event(data: bytes) -> bytes:
-    """One server-sent event. `data` is one line."""
-    return b"data: " + data + b"\n\n"
+def encoded(value: object) -> bytes:
+    """Compact JSON in UTF-8, on one line."""
+    return ENCODER.encode(value).encode("utf-8", "replace")
+
+
+def event(data: bytes, *, name: bytes = b"") -> bytes:
+    """One server-sent event. `data` is one line; `name` goes before it if there is one."""
+    return (b"event: " + name + b"\ndata: " if name else b"data: ") + data + b"\n\n"
 
 
 class EventStream(Response):
@@ -38,6 +46,7 @@ class EventStream(Response):
 
     `failed` makes the last event of an exception raised after the first event went out.
     `closed` is awaited however it ends: there whatever produces the events is stopped.
+    `ping` is sent when nothing else was for PING_SECONDS; None sends nothing.
     """
 
     def __init__(
@@ -47,6 +56,7 @@ class EventStream(Response):
         closed: Callable[[], Awaitable[None]],
         *,
         stall_seconds: float,
+        ping: bytes | None = None,
     ) -> None:
         self.status_code = 200
         self.background = None
@@ -54,12 +64,14 @@ class EventStream(Response):
         self._failed = failed
         self._closed = closed
         self._stall_seconds = stall_seconds
+        self._ping = ping
         self._started = False
+        self._quiet = True  # since the last look
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         del scope
         try:
-            await while_connected(receive, self._send_all(send))
+            await while_connected(receive, self._send(send))
         except asyncio.CancelledError:
             await self._say_goodbye(send)
             raise
@@ -67,25 +79,48 @@ class EventStream(Response):
             await self._closed()
             await self._events.aclose()
 
+    async def _send(self, send: Send) -> None:
+        """All events, and pings in between. Each is one message: they do not mix."""
+        if self._ping is None:
+            return await self._send_all(send)
+        pinging = asyncio.create_task(self._send_pings(send, self._ping))
+        try:
+            await self._send_all(send)
+        finally:
+            pinging.cancel()
+            await asyncio.gather(pinging, return_exceptions=True)
+
+    async def _send_pings(self, send: Send, ping: bytes) -> None:
+        """Ends quietly when the reader stalls: who sends events will notice, too."""
+        with contextlib.suppress(ClientGone):
+            while True:
+                self._quiet = True
+                await asyncio.sleep(PING_SECONDS)
+                if self._quiet:
+                    await self._write(send, ping)
+
     async def _send_all(self, send: Send) -> None:
         """Every event, then the end of the body."""
-        first = await anext(self._events)
-        self._started = True
-        await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
-        await self._write(send, first)
         try:
             async for data in self._events:
                 await self._write(send, data)
         except ClientGone:
             raise
         except Exception as error:
+            if not self._started:
+                raise
             await self._write(send, self._failed(error))
         await send(END)
 
     async def _write(self, send: Send, data: bytes) -> None:
         """One event; waits while the transport's buffer is full. Raises ClientGone on a stall."""
+        self._quiet = False
         try:
             async with asyncio.timeout(self._stall_seconds):
+                if not self._started:
+                    self._started = True
+                    start = {"type": "http.response.start", "status": 200, "headers": HEADERS}
+                    await send(start)
                 await send({"type": "http.response.body", "body": data, "more_body": True})
         except TimeoutError:
             log.warning("a reader took nothing for %g s and was cut off", self._stall_seconds)

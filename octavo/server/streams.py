@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from octavo.core.errors import EngineClosed, EngineError
 from octavo.engine.types import Chunk, GenerateRequest
 from octavo.server.contract import ChunkStream, ServedEngine
+from octavo.server.record import current
 
 QUEUED_CHUNKS = 64
 
@@ -34,7 +35,7 @@ class Streams:
         accepted: list[ChunkStream] = []
         try:
             for request in requests:
-                stream = await engine.submit(request)
+                stream = await _submit(engine, request)
                 accepted.append(stream)
         except BaseException:
             await cls(accepted).cancel()
@@ -45,6 +46,11 @@ class Streams:
     def prompts(self) -> list[list[int]]:
         """Token ids of the prompts, in their order."""
         return [stream.prompt_token_ids for stream in self._streams]
+
+    @property
+    def first(self) -> ChunkStream:
+        """The first prompt's, for who asked with one only."""
+        return self._streams[0]
 
     async def cancel(self) -> None:
         """Cancel every stream, also after one of them failed to."""
@@ -85,6 +91,16 @@ class Streams:
             for task in pumps:
                 task.cancel()
             await asyncio.gather(*pumps, return_exceptions=True)
+
+
+async def _submit(engine: ServedEngine, request: GenerateRequest) -> ChunkStream:
+    """Submit a request, watched for the record of the HTTP request that it is part of."""
+    record = current.get()
+    watch = None if record is None else record.watch(request)
+    stream = await engine.submit(request, watch)
+    if watch is not None:
+        watch.accepted(len(stream.prompt_token_ids))
+    return stream
 
 
 async def pump(

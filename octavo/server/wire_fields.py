@@ -7,10 +7,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Annotated, Any, TypeAlias
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, ValidationInfo
-from pydantic_core import PydanticCustomError
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    PlainValidator,
+    ValidationInfo,
+)
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+from typing_extensions import TypedDict
 
 from octavo.engine.validate import (
     MAX_BAD_WORD_CHARACTERS,
@@ -34,28 +45,42 @@ def same(value: object, allowed: object) -> bool:
     return isinstance(value, bool) == isinstance(allowed, bool) and value == allowed
 
 
-def neutral(*allowed: object, advice: str = "") -> AfterValidator:
-    """A known parameter that is not served: only None and values that ask for nothing pass.
+@dataclass(frozen=True, slots=True)
+class Neutral:
+    """A known parameter that is not served: only None and values that ask for nothing pass."""
 
-    `advice` says what to do instead.
-    """
+    allowed: tuple[object, ...]
+    advice: str
 
-    def check(value: object, info: ValidationInfo) -> object:
-        if value is None or any(same(value, one) for one in allowed):
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.with_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        del schema, handler
+        return {"enum": [None, *self.allowed]}
+
+    def _check(self, value: object, info: ValidationInfo) -> object:
+        if value is None or any(same(value, one) for one in self.allowed):
             return value
         raise PydanticCustomError(
             "unsupported_parameter",
             "'{name}' is not supported{advice}.",
-            {"name": info.field_name or "", "advice": advice and f"; {advice}"},
+            {"name": info.field_name or "", "advice": self.advice and f"; {self.advice}"},
         )
 
-    return AfterValidator(check)
+
+def neutral(*allowed: object, advice: str = "") -> Neutral:
+    """Beside None, the values of a parameter that ask for nothing; and what to do instead."""
+    return Neutral(allowed, advice)
 
 
 Absent = Annotated[Any, neutral()]
 Off = Annotated[Any, neutral(False)]
 EmptyList = Annotated[Any, neutral([])]
-EmptyObject = Annotated[Any, neutral({})]
 
 
 def encodable(text: str) -> str:
@@ -120,6 +145,15 @@ def content(value: object) -> str | list[dict[str, str]]:
     return [text_part(part) for part in value]
 
 
+class TextPart(TypedDict):
+    """A part as the API description shows it."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[misc]
+
+    type: Literal["text"]
+    text: str
+
+
 def text_part(part: object) -> dict[str, str]:
     """{"type": "text", "text": …} and nothing else."""
     if not isinstance(part, dict):
@@ -182,11 +216,19 @@ def shaped(check: Callable[[object], object], accepts: Any) -> PlainValidator:
     return PlainValidator(check, json_schema_input_type=accepts)
 
 
-Prompts = Annotated[list[Prompt], shaped(prompts, str | list[str] | list[int] | list[list[int]])]
-Content = Annotated[str | list[dict[str, str]], shaped(content, str | list[dict[str, str]])]
+Text = Annotated[str, AfterValidator(encodable)]
+TokenId = Annotated[int, Field(ge=0, le=INT32_MAX)]
+PromptText = Annotated[str, Field(min_length=1)]
+PromptTokens = Annotated[list[TokenId], Field(min_length=1)]
+SeveralTexts = Annotated[list[PromptText], Field(min_length=1)]
+SeveralTokens = Annotated[list[PromptTokens], Field(min_length=1)]
+Prompts = Annotated[
+    list[Prompt], shaped(prompts, PromptText | PromptTokens | SeveralTexts | SeveralTokens)
+]
+Parts = Annotated[list[TextPart], Field(min_length=1)]
+Content = Annotated[str | list[dict[str, str]], shaped(content, str | Parts)]
 StopText = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARACTERS)]
 Stops = Annotated[list[StopText], Field(max_length=MAX_STOPS), BeforeValidator(as_list)]
 BadWord = Annotated[str, Field(min_length=1, max_length=MAX_BAD_WORD_CHARACTERS)]
 BadWords = Annotated[list[BadWord], Field(max_length=MAX_BAD_WORDS)]
 LogitBias = Annotated[dict[int, float], shaped(logit_bias, dict[str, float])]
-TokenId = Annotated[int, Field(ge=0, le=INT32_MAX)]

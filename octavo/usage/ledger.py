@@ -83,9 +83,11 @@ def _asked(url: str, question: Mapping[str, str]) -> Mapping[str, Any]:
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     place = url.rstrip("/").removesuffix("/v1") + "/v1/usage"
     try:
-        with httpx.stream(
-            "GET", place, params=dict(question), headers=headers, timeout=SECONDS
-        ) as response:
+        # No proxy of the environment: the key is for this server alone.
+        with (
+            httpx.Client(timeout=SECONDS, trust_env=False) as client,
+            client.stream("GET", place, params=dict(question), headers=headers) as response,
+        ):
             if response.status_code != httpx.codes.OK:
                 raise EngineError(f"--server: /v1/usage answered {response.status_code}")
             body = b""

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from datetime import tzinfo
 from html import escape
 
+from octavo.drawing.figures import Table
+from octavo.drawing.html import document, html_table
 from octavo.pricing.api_prices import PriceData
 from octavo.usage.bill import Bill
 from octavo.usage.grouping import Row, at, grouped
@@ -22,15 +24,6 @@ DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 CELL_WIDTH, CELL_HEIGHT = 34, 22
 LISTED = 15
 MOST_DAYS = 400
-STYLE = """
-:root { color-scheme: light dark; }
-body { font: 15px/1.5 sans-serif; max-width: 64rem; margin: 2rem auto; padding: 0 1rem; }
-table { border-collapse: collapse; margin: 1rem 0; }
-th, td { padding: .2rem .8rem; border-bottom: 1px solid #8884; text-align: right; }
-th:first-child, td:first-child { text-align: left; overflow-wrap: anywhere; }
-svg { max-width: 100%; height: auto; }
-text { fill: currentColor; font-size: 11px; }
-"""
 
 
 def page(
@@ -50,15 +43,10 @@ def page(
     ]
     for title, group in (("Sessions", "session"), ("Projects", "project"), ("Models", "model")):
         rows = grouped(messages, group, prices, zone=zone)[:LISTED]
-        parts.append(_table(title, rows))
+        columns = (title, "answers", "hit rate", "cost", "saved")
+        parts.append(html_table(Table("", columns, tuple(map(_cells, rows)))))
     parts += [f"<p>{escape(note)}</p>" for note in notes_of(report)]
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta http-equiv="Content-Security-Policy" '
-        "content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-        f"<title>Where the tokens went</title><style>{STYLE}</style></head>\n<body>"
-        "<h1>Where the tokens went</h1>\n" + "\n".join(parts) + "\n</body></html>\n"
-    )
+    return document("Where the tokens went", parts)
 
 
 def _summary(bill: Bill) -> str:
@@ -136,21 +124,12 @@ def _heat(messages: Iterable[Message], prices: PriceData, zone: tzinfo | None) -
     return _svg(28 + 7 * CELL_HEIGHT, parts)
 
 
-def _table(title: str, rows: Sequence[Row]) -> str:
-    head = "".join(f"<th>{name}</th>" for name in (title, "answers", "hit rate", "cost", "saved"))
-    body = "\n".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in _cells(row)) + "</tr>"
-        for row in rows
-    )
-    return f"<h2>{title}</h2><table><tr>{head}</tr>\n{body}</table>"
-
-
-def _cells(row: Row) -> list[str]:
+def _cells(row: Row) -> tuple[str, ...]:
     bill = row.bill
     rate = "" if bill.hit_rate is None else f"{bill.hit_rate:.1%}"
     money = [dollars(bill.total), dollars(bill.uncached - bill.total)]
     name = f"{row.key} ({row.note})" if row.note else row.key
-    return [name, f"{bill.messages:,}", rate, *(money if bill.priced else ["no price", ""])]
+    return (name, f"{bill.messages:,}", rate, *(money if bill.priced else ("no price", "")))
 
 
 def _scale(marks: Iterable[tuple[float, str]]) -> list[str]:

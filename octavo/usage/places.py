@@ -1,4 +1,4 @@
-"""Where logs lie and where Octavo keeps what it has counted. Owns the rules of both; reads no log.
+"""Where logs lie, and what the names of files and folders tell. Reads no log.
 
 The roots: `$CLAUDE_CONFIG_DIR` (one folder or several with commas between), else
 `$XDG_CONFIG_HOME/claude` and `~/.claude`, each with `projects` in it; and the desktop app's folder.
@@ -58,12 +58,6 @@ def _usual(environment: Mapping[str, str]) -> Iterator[Path]:
             yield Path(environment["APPDATA"]).joinpath(*DESKTOP)
     else:
         yield config.joinpath(*DESKTOP)
-
-
-def data_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """Octavo's part of the folder for users' data, by the XDG rules."""
-    home = Path(environment.get("HOME") or os.path.expanduser("~"))
-    return _absolute(environment.get("XDG_DATA_HOME"), home / ".local" / "share") / "octavo"
 
 
 def _absolute(given: str | None, usual: Path) -> Path:

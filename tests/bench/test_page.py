@@ -8,8 +8,9 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from octavo.bench.page import page
-from octavo.bench.result import Bars, Lines, Result, Table, shown
-from octavo.bench.svg import MOST_POINTS, drawn, thinned, ticks
+from octavo.bench.result import Result, shown
+from octavo.drawing.figures import Bars, Lines, Table
+from octavo.drawing.svg import MOST_POINTS, drawn, thinned, ticks
 
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = "<script>alert('&')</script>"

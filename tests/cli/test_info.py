@@ -77,7 +77,7 @@ def test_weights_rounded_at_load_leave_more(
     octavo: Run, folder: str, quantization: str, bits: float
 ) -> None:
     done = octavo("info", folder, "--json", "--quantization", quantization)
-    kv = json.loads(done.out)["kv"]["bfloat16"]
+    kv = json.loads(done.out)["kv"]["float16"]
     tables = 2 * 128_256 * 8192  # embedding and head, of 8 bits in both
     vectors = 161 * 8192  # float32
     layers = 70_553_706_496 - tables - vectors

@@ -48,16 +48,20 @@ def test_address(host: str, url: str) -> None:
 
 
 @pytest.mark.parametrize(("host", "is_open"), [("127.0.0.1", False), ("0.0.0.0", True)])
-def test_serving(octavo: Run, monkeypatch: pytest.MonkeyPatch, host: str, is_open: bool) -> None:
+def test_serving(
+    octavo: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, host: str, is_open: bool
+) -> None:
     calls: list[Any] = []
 
-    def serve(app: Any, listener: Any, *, limits: Any, started: Callable[[], None]) -> None:
+    def serve(app: Any, listener: Any, *, started: Callable[[], None], **parts: Any) -> None:
         calls.append(next(m for m in app.user_middleware if m.cls.__name__ == "Guard").kwargs)
         started()
 
     monkeypatch.setattr(command, "load_engine", lambda config: FakeEngine())
     monkeypatch.setattr(listen, "serve", serve)
-    done = octavo("serve", "m", "--port", "0", "--host", host)
+    flags = ["--allow-unauthenticated"] if is_open else []
+    flags += ["--data-dir", str(tmp_path)]
+    done = octavo("serve", "m", "--port", "0", "--host", host, *flags)
     assert done.code == 0
     assert done.out.startswith("Octavo serves fake-model at http://127.0.0.1:")
     assert done.out.endswith("Stopped.\n")
@@ -86,3 +90,43 @@ def test_pull_prints_path_and_size(
     assert octavo("pull", "sub").out == f"{tmp_path / 'sub'} (1.0 KiB)\n"
     assert octavo("pull", "b").out == f"{tmp_path / 'b'} (1.0 KiB)\n"
     assert bytes_on_disk(tmp_path) == 2048
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--log-format", "xml"), "--log-format must be one of text, json"),
+        (("--log-level", "trace"), "--log-level must be one of debug, info, warning, error"),
+        (("--price-input", "1"), "prices were given without --price-output; set it"),
+        (("--price-cache-read", "1", "--price-output", "2"), "without --price-input"),
+        (("--price-input", "nan", "--price-output", "2"), "--price-input must be from 0 to"),
+        (("--price-input", "1", "--price-output", "-2"), "--price-output must be from 0 to"),
+    ],
+)
+def test_bad_telemetry_options_are_found_before_loading(
+    octavo: Run, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...], message: str
+) -> None:
+    loaded: list[Any] = []
+    monkeypatch.setattr(command, "load_engine", loaded.append)
+    done = octavo("serve", "--port", "0", *flags)
+    assert (done.code, loaded) == (2, [])
+    assert message in done.err
+
+
+def test_the_ledger_lies_in_the_folder_for_users_data(
+    octavo: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def serve(app: Any, listener: Any, **parts: Any) -> None:
+        del app, listener, parts
+
+    made: list[Path] = []
+    monkeypatch.setattr("octavo.server.ledger.Ledger", made.append)
+    monkeypatch.setattr(command, "load_engine", lambda config: FakeEngine())
+    monkeypatch.setattr(listen, "serve", serve)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert octavo("serve", "m", "--port", "0").code == 0
+    monkeypatch.setenv("XDG_DATA_HOME", "relative")
+    assert octavo("serve", "m", "--port", "0").code == 0
+    assert octavo("serve", "m", "--port", "0", "--no-ledger").code == 0
+    assert made == [tmp_path / "octavo", tmp_path / "home" / ".local" / "share" / "octavo"]

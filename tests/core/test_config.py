@@ -73,6 +73,7 @@ def test_auto_dtype_follows_the_machine() -> None:
     bf16 = Machine(native_bf16=True, available_bytes=1, threads=1)
     resolved = resolve_numerics(config, bf16)
     assert (resolved.model.dtype, resolved.cache.kv_cache_dtype) == ("bfloat16", "bfloat16")
+    assert resolve_numerics(config, bf16, native=True).cache.kv_cache_dtype == "float16"
     forced = resolve_numerics(EngineConfig.of("m", dtype="float32"), bf16)
     assert forced.model.dtype == "float32"
 

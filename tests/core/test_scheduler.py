@@ -562,3 +562,22 @@ def test_clear_of_one_root_leaves_nothing_below_it_in_a_window() -> None:
     desk.cache.clear(ROOT)
     assert not any(desk.cache.pool.entries())
     desk.assert_empty()
+
+
+def test_a_prompt_is_totalled_once_with_what_was_read_of_it() -> None:
+    """Once for all forks of it, and once although it is preempted before or after its answer."""
+    desk = Desk(blocks=9, block_tokens=4)
+    leader = desk.add("a", range(10), max_tokens=12)
+    desk.add("fork", range(10), max_tokens=12, source=leader, choice=1)
+    desk.add("b", range(20, 32), max_tokens=12)
+    desk.run()
+    totals = desk.scheduler.totals
+    assert totals.preemptions > 0
+    assert (totals.prompt_tokens, totals.prompt_read_tokens) == (22, 0)
+    again = desk.add("c", range(20, 32))
+    desk.run()
+    assert totals.prompt_tokens == 34
+    assert totals.prompt_read_tokens == again.receipt.read > 0
+    aborted = desk.add("d", range(10))
+    desk.abort(aborted)
+    assert totals.prompt_tokens == 34

@@ -124,6 +124,56 @@ def test_concurrent_streams_equal_the_synchronous_answers(folder: Path) -> None:
         run(story(h))
 
 
+class Notes:
+    """Watches a request, and may be broken."""
+
+    def __init__(self, *, broken: bool = False) -> None:
+        self.seen: list[tuple[float, Chunk]] = []
+        self._broken = broken
+
+    def take(self, chunk: Chunk, now: float) -> None:
+        self.seen.append((now, chunk))
+        assert not self._broken
+
+
+def test_a_watch_sees_every_chunk_when_it_is_made_read_or_not(folder: Path) -> None:
+    async def story(h: House) -> None:
+        async def watched(params: SamplingParams, notes: Notes) -> Stream:
+            request = GenerateRequest(prompt_token_ids=prompt(20), params=params)
+            return await h.engine.submit(request, notes)
+
+        unread, left = Notes(), Notes()
+        began = h.engine.now()
+        await watched(GREEDY, unread)
+        stream = await watched(LONG, left)
+        await h.until(lambda: len(left.seen) > 2)
+        await stream.cancel()
+        await h.until_empty()
+        await h.until(lambda: left.seen[-1][1].usage is not None)
+        times = [now for now, _ in unread.seen]
+        assert times == sorted(set(times))
+        assert began < times[0]
+        assert times[-1] < h.engine.now()
+        assert sum(len(chunk.token_ids) for _, chunk in unread.seen) == GREEDY.max_tokens
+        assert unread.seen[-1][1].receipt is not None
+        assert left.seen[-1][1].finish_reason == "abort"
+
+    with house(folder) as h:
+        run(story(h))
+
+
+def test_a_broken_watch_harms_no_stream(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def story(h: House) -> None:
+        request = GenerateRequest(prompt_token_ids=prompt(20), params=GREEDY)
+        streams = [await h.engine.submit(request, watch) for watch in (Notes(broken=True), None)]
+        for chunks in await asyncio.gather(*map(read, streams)):
+            assert len(tokens_of(chunks)) == GREEDY.max_tokens
+
+    with house(folder) as h:
+        run(story(h))
+    assert "watching a request failed" in caplog.text
+
+
 def test_usage_comes_once_with_the_last_chunk_of_the_last_choice(folder: Path) -> None:
     async def story(h: House) -> None:
         tokens = prompt(40)
@@ -607,6 +657,50 @@ def test_numbers_read_during_a_step_are_those_of_the_last_one(folder: Path) -> N
         after = h.engine.stats()
         assert after.sequences == before.sequences + 1
         assert after.generated_tokens == before.generated_tokens + 12
+
+    with house(folder) as h:
+        run(story(h))
+
+
+def test_admission_sees_what_the_cache_lacks_and_may_refuse(folder: Path) -> None:
+    seen: list[int] = []
+
+    def refuse(n_tokens: int) -> None:
+        seen.append(n_tokens)
+        raise Overloaded("not now")
+
+    async def story(h: House) -> None:
+        tokens = prompt(100)
+        request = GenerateRequest(prompt_token_ids=tokens, params=GREEDY)
+        await read(await h.engine.submit(request, admit=seen.append))
+        with pytest.raises(Overloaded, match="not now"):
+            await h.engine.submit(request, admit=refuse)
+        salted = replace(request, salt="x")
+        await read(await h.engine.submit(salted, admit=seen.append))
+        await h.until_empty()
+
+    with house(folder) as h:
+        run(story(h))
+    assert seen == [100, 100 - 96, 100]
+
+
+def test_a_failed_engine_tells_everybody_and_takes_nothing_more(folder: Path) -> None:
+    async def story(h: House) -> None:
+        assert h.engine.progress() is None
+        h.runner.go.clear()
+        streams = [await h.submit(prompt(20, seed=i), LONG) for i in range(3)]
+        await h.until(lambda: h.engine.progress() is not None)
+        h.engine.fail("given up")
+        h.engine.fail("a second time")
+        for stream in streams:
+            (last,) = await read(stream)
+            assert (last.finish_reason, last.error) == ("error", "given up")
+        with pytest.raises(EngineClosed, match="given up"):
+            await h.submit(prompt(5))
+        assert not h.engine.alive()
+        h.runner.go.set()  # the step that hung comes back, and nobody hears of it
+        h.engine._thread.join(DEADLINE_SECONDS)
+        assert [await read(stream) for stream in streams] == [[], [], []]
 
     with house(folder) as h:
         run(story(h))

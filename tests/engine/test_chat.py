@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from octavo.core.errors import RequestError, Unsupported
 from octavo.engine.chat import ChatFormat, check_messages
+from octavo.engine.chat_options import ChatOptions
 from octavo.engine.hf_tokenizer import from_folder
 from octavo.engine.render_budget import RenderLimits
 from octavo.engine.template_sandbox import ChatTemplate
@@ -149,8 +150,8 @@ def test_equal_to_transformers(
             ids = theirs.apply_chat_template(
                 messages, tokenize=True, add_generation_prompt=add, return_dict=False
             )
-            assert mine.render(messages, add_generation_prompt=add) == text
-            assert mine.encode(messages, add_generation_prompt=add) == ids
+            assert mine.render(messages, options=ChatOptions(add_generation_prompt=add)) == text
+            assert mine.encode(messages, options=ChatOptions(add_generation_prompt=add)) == ids
 
 
 def test_message_text_cannot_become_a_special_token(tokenizer: LibraryTokenizer) -> None:

@@ -152,7 +152,8 @@ def test_every_family_rounded_at_load_stays_near_its_floats(tmp_path: Path, fami
     for tokens in (prompt(5, seed=5), prompt(67, seed=67)):
         wanted = oracle.answer(tokens, params=FEW)[0][1][:1]
         found = eight.answer(tokens, params=FEW)[0][1][:1]
-        assert_near(found, wanted)
+        # Weights and activations of 8 bits: with K and V in float32 the farthest is at 0.9983.
+        assert_near(found, wanted, least=0.997)
         coarse = four.answer(tokens, params=FEW)[0][1][:1]
         assert 0.8 < angle(coarse, wanted) < angle(found, wanted)
 

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 
+from octavo.core import Full, Group, KVCache, KVSpec, Scheduler
 from octavo.core.errors import RequestError
+from octavo.core.histogram import Histogram
+from octavo.core.receipt import Receipt
 from octavo.engine.generation_defaults import GenerationDefaults
+from octavo.engine.stats import Cleared, EngineStats
+from octavo.engine.stream import Watch
 from octavo.engine.types import Chunk, GenerateRequest, TokenLogprob, Usage
 
 MODEL = "fake-model"
-HANG = "hang"  # a step that never ends
+HANG = "hang"  # a step that never ends, unless it is cancelled
+QUEUED = "queued"  # the same, before the request has begun to run
 Step = Chunk | Exception | float | str
 Script = Callable[[GenerateRequest], Sequence[Step]]
 
@@ -23,6 +30,7 @@ class FakeInfo:
     dtype: str = "float32"
     quantization: str | None = None
     kv_cache_dtype: str = "float32"
+    prefix_caching: bool = True
     device: str = "cpu"
     backend: str = "fake"
     not_taken: tuple[str, ...] = ("fast: not built",)
@@ -37,6 +45,12 @@ class FakeInfo:
     defaults: GenerationDefaults = field(default_factory=GenerationDefaults)
     memory_note: str = "100 blocks of 16 KiB = 1.6 MiB"
     speculation_note: str = "off"
+
+
+IDLE = EngineStats.of(
+    Scheduler(KVCache(KVSpec((Group(Full(), (0,), 1, 1, "float32"),)), 100, step_tokens=256)),
+    Histogram((1.0,)),
+)
 
 
 def usage(prompt: int = 5, completion: int = 2, cached: int = 4, written: int = 1) -> Usage:
@@ -74,12 +88,22 @@ def scored(request: GenerateRequest, chunk: Chunk) -> Chunk:
 
 
 class FakeStream:
-    def __init__(self, steps: Sequence[Step], number: int, engine: FakeEngine) -> None:
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        number: int,
+        engine: FakeEngine,
+        watch: Watch | None = None,
+    ) -> None:
         self.prompt_token_ids = [1, 2, 3]
+        self.receipt = engine.receipt
         self.finished = False
         self._steps = steps
         self._number = number
         self._engine = engine
+        self._cancelled = asyncio.Event()
+        self.began = False
+        self._watch = watch
 
     async def __aiter__(self) -> AsyncIterator[Chunk]:
         for step in self._steps:
@@ -88,14 +112,20 @@ class FakeStream:
             if isinstance(step, float):
                 await asyncio.sleep(step)
             elif isinstance(step, str):
-                await asyncio.Event().wait()
+                self.began = step == HANG
+                await self._cancelled.wait()
+                yield Chunk(0, "", (), finish_reason="abort", usage=usage())
             else:
+                self.began = True
+                if self._watch is not None:
+                    self._watch.take(step, self._engine.now())
                 yield step
                 self._engine.sent += 1
         self.finished = True
 
     async def cancel(self) -> None:
         if not self.finished:
+            self._cancelled.set()
             self._engine.cancelled.add(self._number)
 
 
@@ -114,25 +144,64 @@ class FakeEngine:
         self.requests: list[GenerateRequest] = []
         self.cancelled: set[int] = set()
         self.sent = 0
+        self.receipt = Receipt(read=1, written_implicit=1, unkept=1)
         self.not_ready: str | None = None
         self.is_alive = True
+        self.work: object = None
 
-    async def submit(self, request: GenerateRequest) -> FakeStream:
+    async def submit(
+        self,
+        request: GenerateRequest,
+        watch: Watch | None = None,
+        *,
+        admit: Callable[[int], None] | None = None,
+    ) -> FakeStream:
         if self.refusal is not None and len(self.requests) >= self.refuse_from:
             raise self.refusal
         if request.prompt_token_ids and max(request.prompt_token_ids) >= 256:
             raise RequestError("token out of the vocabulary", param="prompt_token_ids")
+        if admit is not None:
+            admit(len(request.prompt_token_ids or "prompt"))
         self.requests.append(request)
-        return FakeStream(self.script(request), len(self.requests) - 1, self)
+        return FakeStream(self.script(request), len(self.requests) - 1, self, watch)
+
+    async def tokenize(self, request: GenerateRequest) -> list[int]:
+        if self.refusal is not None:
+            raise self.refusal
+        self.requests.append(request)
+        return [1, 2, 3] if request.prompt is None else list(request.prompt.encode())
+
+    async def detokenize(self, token_ids: Sequence[int]) -> str:
+        if any(token >= 256 for token in token_ids):
+            raise RequestError("token out of the vocabulary", param="tokens")
+        return bytes(token_ids).decode("utf-8", "replace")
+
+    async def clear_cache(self) -> Cleared:
+        if self.refusal is not None:
+            raise self.refusal
+        return Cleared(freed_blocks=7, held_blocks=2)
 
     def token_bytes(self, token_id: int) -> bytes:
         return bytes([token_id])
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def stats(self) -> EngineStats:
+        return IDLE
 
     def ready(self) -> str | None:
         return self.not_ready
 
     def alive(self) -> bool:
         return self.is_alive
+
+    def progress(self) -> object:
+        return self.work
+
+    def fail(self, reason: str) -> None:
+        self.not_ready = reason
+        self.is_alive = False
 
     async def close(self) -> None:
         self.closed = True

@@ -28,14 +28,33 @@ STOPPING = "Stopping: running requests have 30 s to finish; once more ends them 
 SERVE = """
 import sys
 from octavo.server.app import create_app
+from octavo.server.doors import Doors
 from octavo.server.limits import ServerLimits
 from octavo.server.listen import bound_socket, serve
+from octavo.server.watchdog import Watchdog
 from tests.server.fake_engine import FakeEngine
 engine = FakeEngine()
 listener = bound_socket("127.0.0.1", 0)
 port = listener.getsockname()[1]
-serve(create_app(engine), listener, limits=ServerLimits(), started=lambda: print(port, flush=True))
+doors, limits = Doors(), ServerLimits()
+serve(
+    create_app(engine, doors=doors),
+    listener,
+    limits=limits,
+    doors=doors,
+    watchdog=Watchdog(engine, doors, seconds=limits.watchdog_seconds),
+    started=lambda: print(port, flush=True),
+)
 print("closed" if engine.closed else "left open")
+"""
+
+DRAINING = """
+from octavo.engine.types import Chunk
+engine = FakeEngine()
+from tests.server.fake_engine import usage
+engine.script = lambda request: [
+    Chunk(0, "Hel", (1,)), 1.0, Chunk(0, "lo", (1,), finish_reason="stop", usage=usage())
+]
 """
 
 HANGING = """
@@ -85,12 +104,8 @@ def test_a_signal_ends_it_cleanly(number: int) -> None:
 
 
 def refuses(url: str) -> bool:
-    """Whether no new connection is taken."""
-    try:
-        httpx.get(f"{url}/health")
-    except httpx.ConnectError:
-        return True
-    return False
+    """Whether the server says that it is leaving."""
+    return httpx.get(f"{url}/ready").status_code == 503
 
 
 def test_a_second_signal_does_not_wait(eventually: Eventually) -> None:
@@ -116,6 +131,40 @@ def test_a_second_signal_does_not_wait(eventually: Eventually) -> None:
             last = [line for line in lines if line][-1]
         out, err = process.communicate(timeout=20)
     assert "engine_closed" in last
+    assert (process.returncode, out, err) == (0, "closed\n", STOPPING)
+
+
+def test_draining_finishes_what_runs_and_answers_who_comes(eventually: Eventually) -> None:
+    """Ready says no at once; new work gets 503 and a closed connection, never a reset."""
+    with subprocess.Popen(
+        [sys.executable, "-c", SERVE.replace("engine = FakeEngine()", DRAINING)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.getcwd()},
+    ) as process:
+        assert process.stdout is not None
+        url = f"http://127.0.0.1:{int(process.stdout.readline())}"
+        body = {"model": MODEL, "prompt": "a", "stream": True}
+        with (
+            httpx.Client(transport=httpx.HTTPTransport(retries=5), timeout=20) as client,
+            httpx.Client(timeout=20) as late,
+            client.stream("POST", f"{url}/v1/completions", json=body) as answer,
+        ):
+            lines = answer.iter_lines()
+            assert "Hel" in next(lines)
+            assert late.get(f"{url}/ready").status_code == 200
+            process.send_signal(signal.SIGTERM)
+            eventually(lambda: late.get(f"{url}/ready").status_code == 503)
+            eventually(lambda: late.post(f"{url}/v1/completions", json=body).status_code == 503)
+            refused = late.post(f"{url}/v1/completions", json=body)
+            assert refused.json()["error"]["code"] == "engine_closed"
+            assert refused.headers["connection"] == "close"
+            assert late.get(f"{url}/health").status_code == 200
+            told = [line for line in lines if line]
+        out, err = process.communicate(timeout=20)
+    assert "lo" in told[0]
+    assert told[-1] == "data: [DONE]"
     assert (process.returncode, out, err) == (0, "closed\n", STOPPING)
 
 

@@ -14,7 +14,6 @@ import pytest
 from octavo.core.errors import EngineError
 from octavo.usage import gather, history, reading
 from octavo.usage.history import collect
-from octavo.usage.places import data_folder
 from octavo.usage.reading import read as read_stretch
 from tests.usage.conftest import answer, read, write
 
@@ -190,9 +189,3 @@ def test_an_index_that_cannot_be_used_is_told_and_done_without(
     found = collect([logs], index)
     assert len(found.messages) == 1
     assert "cannot be used" in found.notes[0]
-
-
-def test_the_data_folder() -> None:
-    assert data_folder({"HOME": "/h"}) == Path("/h/.local/share/octavo")
-    assert data_folder({"HOME": "/h", "XDG_DATA_HOME": "/d"}) == Path("/d/octavo")
-    assert data_folder({"HOME": "/h", "XDG_DATA_HOME": "d"}) == Path("/h/.local/share/octavo")

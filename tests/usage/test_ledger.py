@@ -6,14 +6,18 @@ import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from octavo.core.errors import ConfigError, EngineError
+from octavo.server import ledger_file
+from octavo.server.usage import Question
+from octavo.server.usage import usage as server_usage
 from octavo.usage.grouping import Filter, day_named
-from octavo.usage.ledger import MAX_ANSWER_BYTES, ledger_report
+from octavo.usage.ledger import BY, MAX_ANSWER_BYTES, ledger_report
 
 ROW = {
     "requests": 2,
@@ -84,6 +88,37 @@ def test_the_same_kinds_of_tokens(ledger: Ledger) -> None:
     assert (row["cost"]["total"], row["cost"]["input"], row["cost"]["saved"]) == (0.25, None, None)
     assert found["totals"]["cost"]["total"] == 0.25
     assert found["prices"] == {"date": "", "source": "the server"}
+
+
+def test_what_a_real_ledger_answers(ledger: Ledger, tmp_path: Path) -> None:
+    path = tmp_path / ledger_file.NAME
+    connection = ledger_file.open_to_write(path)
+    row = ledger_file.Row(
+        ended_at=86_400.0,
+        request_id="r",
+        key_id=None,
+        model="m",
+        finish="stop",
+        prompt_tokens=100,
+        read_tokens=60,
+        written_5m_tokens=10,
+        written_1h_tokens=5,
+        written_implicit_tokens=20,
+        unkept_tokens=5,
+        output_tokens=7,
+        first_token_seconds=None,
+        duration_seconds=0.5,
+        block_seconds=2.0,
+        cost_dollars=0.125,
+    )
+    ledger_file.append(connection, [row, row._replace(cost_dollars=None)])
+    connection.close()
+    for group, by in BY.items():
+        answer = server_usage(path, Question.of({"by": by}))
+        ledger.body = json.dumps(answer).encode()
+        (found,) = ledger_report(ledger.url, group, Filter()).rows
+        assert found.bill.tokens == [50, 20, 10, 120, 14, 0]
+        assert (found.bill.messages, found.bill.total) == (2, 0.125)
 
 
 def test_weeks_and_months_are_sums_of_days(ledger: Ledger) -> None:

@@ -19,7 +19,7 @@ from octavo.core.batch import DEVICE, Move
 from octavo.core.spec import Group
 from octavo.core.table import NOTHING
 
-KV_TYPES = {"float32": 0, "bfloat16": 1, "int8": 2, "fp8": 3}
+KV_TYPES = {"float32": 0, "bfloat16": 1, "float16": 2, "int8": 3, "fp8": 4}
 SUB_BLOCK = 16  # a block's tokens are a multiple of this
 
 

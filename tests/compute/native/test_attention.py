@@ -19,8 +19,8 @@ from octavo.compute.native.structs import GroupRows, Op, Step
 from octavo.compute.rope import RopeTable
 from octavo.core.model_config import RopeConfig
 
-F32, BF16, INT8, FP8 = range(4)
-DTYPES = (F32, BF16, INT8, FP8)
+F32, BF16, F16, INT8, FP8 = range(5)
+DTYPES = (F32, BF16, F16, INT8, FP8)
 CHUNK = 128
 KEY, VALUE = 0, 1
 
@@ -39,7 +39,7 @@ class Shape:
     n_heads: int = 6
     kv_heads: int = 2
     head_dim: int = 32
-    dtype: int = BF16
+    dtype: int = F16
     block_tokens: int = 16
     window: int = 0
     softcap: float = 0.0
@@ -529,10 +529,37 @@ def test_what_is_stored_is_close(library: ctypes.CDLL, dtype: int) -> None:
         assert (stored == v).all()
     elif dtype == BF16:
         assert (stored == v.bfloat16().float()).all()
+    elif dtype == F16:
+        assert (stored == v.clamp(-65504, 65504).half().float()).all()
     else:
         largest = v.abs().amax(-1, keepdim=True)
         step = {INT8: largest / 254, FP8: torch.maximum(v.abs() / 16, largest / 448 / 1024)}[dtype]
         assert ((stored - v).abs() <= step * 1.0001).all()
+
+
+def test_all_halves_come_back(library: ctypes.CDLL) -> None:
+    """Every float16 number is stored as itself; others are rounded as torch does, or saturate."""
+    shape = Shape(dtype=F16, head_dim=256, n_heads=1, kv_heads=1, layers=1, layer=0)
+    rig = Rig(library, shape, 16)
+    codes = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16)
+    finite = torch.where(codes.view(torch.float16).isfinite(), codes, 0).view(torch.float16)
+    # 256 tokens of 256 numbers: K and V are numbers in other places of a block.
+    exact = finite.float().view(256, 256)
+    ordered = finite.float().unique()
+    halfway = (ordered[:-1] + ordered[1:]) / 2  # ties, to even
+    beside = torch.stack((halfway.nextafter(ordered[1:]), halfway.nextafter(ordered[:-1])))
+    beyond = torch.tensor([65519.0, 65520.0, 65536.0, 3e38, 1e-30, 2**-149])
+    slots = list(range(16, 16 + 256))
+    for x in (exact, halfway, *beside, torch.cat((beyond, -beyond))):
+        numbers = torch.nn.functional.pad(x.flatten(), (0, 65536 - x.numel())).view(256, 256)
+        rig.write(numbers.repeat(1, 3), [0] * 256, slots)
+        stored = [torch.cat([rig.read(part, b)[0] for b in range(1, 17)]) for part in (KEY, VALUE)]
+        wanted = numbers.clamp(-65504, 65504).half().float()
+        assert torch.equal(stored[0], wanted)
+        assert torch.equal(stored[1], wanted)
+    q = torch.zeros(1, 1, 256)
+    rig.write(exact[:1].repeat(1, 3), [0], [16])
+    assert torch.equal(rig.attend(q, [Sequence(1, 1, [1])])[0, 0], exact[0])
 
 
 def test_all_codes_of_fp8_come_back(library: ctypes.CDLL) -> None:

@@ -1,4 +1,4 @@
-"""Plots as SVG text: lines and bars, nothing that runs. Knows no benchmark."""
+"""Plots as SVG text: lines and bars, nothing that runs. Knows no subject."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from html import escape
 
-from octavo.bench.result import Bars, Lines
+from octavo.drawing.figures import Bars, Lines
 
 WIDTH, HEIGHT = 640, 300
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 12, 44

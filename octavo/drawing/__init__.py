@@ -1,0 +1,1 @@
+"""Tables and plots, and how they become SVG, HTML and lines in a terminal. Knows no subject."""

@@ -26,7 +26,7 @@ $(VENV)/.created:
 
 $(VENV)/.run: $(VENV)/.created pyproject.toml constraints.txt hatch_build.py $(wildcard native/*)
 	@echo "Installing (torch is the large one; the kernels take half a minute) ..."
-	$(INSTALL) -e .
+	$(INSTALL) -e ".[prices]"
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-NAMES = ("scheduler_step", "flat_vs_trie", "engine_step", "start", "server_load")
+NAMES = ("scheduler_step", "flat_vs_trie", "engine_step", "start", "server_load", "usage_logs")
 
 
 def main() -> None:

@@ -20,6 +20,7 @@ from octavo.cli.keys import make_keys_app
 from octavo.cli.plan import plan
 from octavo.cli.pull import pull
 from octavo.cli.serve import serve
+from octavo.cli.usage import usage
 from octavo.core.errors import EngineError, OctavoError
 
 OUR_FAULT = 1
@@ -52,7 +53,7 @@ def make_app() -> typer.Typer:
         rich_markup_mode=None,  # its tables cut long flag names in a narrow terminal
         callback=root,
     )
-    for command in (serve, chat, generate, pull, info, plan):
+    for command in (serve, chat, generate, pull, info, plan, usage):
         app.command()(command)
     app.add_typer(make_bench_app(), name="bench")
     app.add_typer(make_keys_app(), name="keys")

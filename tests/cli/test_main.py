@@ -22,13 +22,14 @@ from octavo.core.errors import (
 from tests.cli.conftest import FakeLocal, Result
 
 Run = Callable[..., Result]
-COMMANDS = ("serve", "chat", "generate", "pull", "info", "plan", "bench")
+COMMANDS = ("serve", "chat", "generate", "pull", "info", "plan", "usage", "bench")
 # Not pydantic: newer versions of typer check the arguments of a command with it.
 HEAVY = ("torch", "numpy", "transformers", "tokenizers", "fastapi", "uvicorn", "rich")
 
 
 @pytest.mark.parametrize(
-    "command", [(), ("serve",), ("chat",), ("generate",), ("plan",), ("bench", "latency")]
+    "command",
+    [(), ("serve",), ("chat",), ("generate",), ("plan",), ("usage",), ("bench", "latency")],
 )
 def test_help_loads_nothing_heavy(command: tuple[str, ...]) -> None:
     script = (

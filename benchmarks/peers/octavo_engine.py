@@ -8,7 +8,6 @@ import octavo
 from benchmarks.peers.timing import Timing
 from octavo import LLM, SamplingParams
 
-
 STEP_TOKENS = 2048
 
 

@@ -25,9 +25,9 @@ from benchmarks.raw_http import Exchange, texts
 from benchmarks.record import write
 from octavo.engine.async_engine import AsyncEngine
 from octavo.engine.stats import EngineStats
+from octavo.server.access.guard import LOOPBACK
 from octavo.server.app import create_app
 from octavo.server.contract import HeldEngine
-from octavo.server.guard import LOOPBACK
 from octavo.server.limits import ServerLimits
 from octavo.server.listen import bound_socket, make_server
 

@@ -23,8 +23,8 @@ from octavo.core import errors
 from octavo.core.config import EngineConfig
 from octavo.core.receipt import Receipt
 from octavo.engine.stats import EngineStats
-from octavo.server.own_metrics import OWN_METRICS
-from octavo.server.vllm_metrics import VLLM_METRICS
+from octavo.server.telemetry.own_metrics import OWN_METRICS
+from octavo.server.telemetry.vllm_metrics import VLLM_METRICS
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"

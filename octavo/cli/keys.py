@@ -39,7 +39,7 @@ def new(
     """
     import secrets
 
-    from octavo.server.keys import ApiKey, checked_id, checked_scopes, new_secret
+    from octavo.server.access.keys import ApiKey, checked_id, checked_scopes, new_secret
 
     name = checked_id(f"key-{secrets.token_hex(4)}" if key_id is None else key_id)
     scopes = checked_scopes(scope or ["infer"])

@@ -53,8 +53,8 @@ def serve(
     config = EngineConfig.of(model, **options)
     prices = telemetry.check()
     from octavo.server import listen
-    from octavo.server.doors import Doors
-    from octavo.server.watchdog import Watchdog
+    from octavo.server.access.doors import Doors
+    from octavo.server.access.watchdog import Watchdog
 
     limits = replace(holding.limits(), clamp_max_tokens=clamp_max_tokens)
     hosts = listen.own_hosts(host)

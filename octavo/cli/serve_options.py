@@ -16,7 +16,7 @@ from octavo.core.errors import ConfigError
 from octavo.server.limits import ServerLimits
 
 if TYPE_CHECKING:
-    from octavo.server.keys import Keyring
+    from octavo.server.access.keys import Keyring
 
 ACCESS = "Access"
 HOLDING = "Limits of the server"
@@ -45,7 +45,7 @@ class Access:
 
     def keyring(self, *, on_loopback: bool) -> Keyring:
         """The keys. Raises ConfigError where anybody could use the server without one."""
-        from octavo.server.keys import Keyring, given_keys, read_keys
+        from octavo.server.access.keys import Keyring, given_keys, read_keys
 
         keys = given_keys(self.api_keys)
         if self.keys_file is not None:

@@ -17,8 +17,8 @@ from octavo.cli.flags import Command, with_flags
 
 if TYPE_CHECKING:
     from octavo.server.contract import ServedEngine
-    from octavo.server.prices import Prices
-    from octavo.server.telemetry import Telemetry
+    from octavo.server.telemetry.prices import Prices
+    from octavo.server.telemetry.telemetry import Telemetry
 
 PANEL = "Log and ledger"
 PRICES = {
@@ -41,22 +41,22 @@ class TelemetryOptions:
 
     def check(self) -> Prices | None:
         """The prices. Raises ConfigError for what is wrong with any option."""
-        from octavo.server import logs
-        from octavo.server.prices import Prices
+        from octavo.server.telemetry import logs
+        from octavo.server.telemetry.prices import Prices
 
         logs.check(self.log_format, self.log_level)
         return Prices.of(**self.prices)
 
     def log(self) -> AbstractContextManager[None]:
         """Log to standard error meanwhile."""
-        from octavo.server import logs
+        from octavo.server.telemetry import logs
 
         return logs.logging_to(sys.stderr, form=self.log_format, level=self.log_level)
 
     def over(self, engine: ServedEngine, prices: Prices | None) -> Telemetry:
         """The telemetry of a server over `engine`."""
-        from octavo.server.ledger import Ledger
-        from octavo.server.telemetry import Telemetry
+        from octavo.server.telemetry.ledger import Ledger
+        from octavo.server.telemetry.telemetry import Telemetry
 
         ledger = Ledger(self.data_dir or data_folder()) if self.ledger else None
         return Telemetry(engine, ledger=ledger, prices=prices)

@@ -17,7 +17,11 @@ from starlette.routing import BaseRoute, Match
 
 import octavo
 from octavo.core.errors import ModelNotFound, OctavoError
-from octavo.server.admission import Admission
+from octavo.server.access.admission import Admission
+from octavo.server.access.auth import Auth
+from octavo.server.access.doors import Doors
+from octavo.server.access.guard import Guard
+from octavo.server.access.keys import Keyring
 from octavo.server.answers import (
     ChatCompletion,
     ChatEvent,
@@ -28,27 +32,23 @@ from octavo.server.answers import (
     TextCompletion,
     TextEvent,
 )
-from octavo.server.anthropic_routes import AnthropicRoutes
+from octavo.server.anthropic.routes import AnthropicRoutes
 from octavo.server.api_description import describe, described
-from octavo.server.auth import Auth
 from octavo.server.contract import HeldEngine, ServedEngine
 from octavo.server.disconnect import while_connected
-from octavo.server.doors import Doors
 from octavo.server.engine_routes import EngineRoutes
 from octavo.server.envelope import Envelope
 from octavo.server.errors import HttpFault, fault_of, quoted
-from octavo.server.guard import Guard
 from octavo.server.in_flight import InFlight, Load
 from octavo.server.intake import read_work
-from octavo.server.keys import Keyring
 from octavo.server.limits import ServerLimits
-from octavo.server.openai import Job, chat_job, completion_job
-from octavo.server.openai_reply import Reply
-from octavo.server.openai_shapes import ChatShape, CompletionShape, Shape
-from octavo.server.openai_wire import ChatRequest, CompletionRequest
+from octavo.server.openai.jobs import Job, chat_job, completion_job
+from octavo.server.openai.reply import Reply
+from octavo.server.openai.shapes import ChatShape, CompletionShape, Shape
+from octavo.server.openai.wire import ChatRequest, CompletionRequest
 from octavo.server.sse import EventStream, event
 from octavo.server.streams import Streams
-from octavo.server.telemetry import Telemetry
+from octavo.server.telemetry.telemetry import Telemetry
 
 Translate = Callable[..., Job]
 

@@ -24,7 +24,7 @@ from octavo.server.errors import quoted
 from octavo.server.in_flight import Load
 from octavo.server.intake import check_model, read_work, validated
 from octavo.server.limits import ServerLimits
-from octavo.server.openai import chat_options, turn
+from octavo.server.openai.jobs import chat_options, turn
 from octavo.server.tokens_wire import Detokenize, TokenizeChat, TokenizeText
 
 INLINE_TOKENS = 4096

@@ -10,9 +10,9 @@ import time
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from octavo.core.errors import EngineClosed
-from octavo.server import anthropic_errors
+from octavo.server.anthropic import errors as anthropic_errors
 from octavo.server.errors import GOODBYE_SECONDS, SHUTTING_DOWN, ClientGone, Fault, fault_of
-from octavo.server.record import Observer, Record, current
+from octavo.server.telemetry.record import Observer, Record, current
 
 CLIENT_GONE = 499  # nginx's number for a client that closed the connection
 

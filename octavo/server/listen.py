@@ -21,11 +21,11 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from octavo.core.errors import ConfigError, EngineClosed
-from octavo.server.doors import Doors
-from octavo.server.guard import LOOPBACK
+from octavo.server.access.doors import Doors
+from octavo.server.access.guard import LOOPBACK
+from octavo.server.access.watchdog import Watchdog
 from octavo.server.limits import ServerLimits
 from octavo.server.protocol import protocol_class
-from octavo.server.watchdog import Watchdog
 
 BACKLOG = 512  # connections that the kernel holds until they are accepted
 FAILURE_SECONDS = 3.0  # for the answers to get out after the engine was lost

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from octavo.core.errors import EngineClosed, EngineError
 from octavo.engine.types import Chunk, GenerateRequest
 from octavo.server.contract import ChunkStream, ServedEngine
-from octavo.server.record import current
+from octavo.server.telemetry.record import current
 
 QUEUED_CHUNKS = 64
 

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from octavo.server.openai_tools import STRICT, Tools
-from octavo.server.openai_wire import MAX_TEXT, ChatMessage
+from octavo.server.openai.tools import STRICT, Tools
+from octavo.server.openai.wire import MAX_TEXT, ChatMessage
 from octavo.server.wire_fields import MAX_MESSAGES, Absent, Off, Text, TokenId
 
 MAX_TOKENS = 1 << 20  # of one text; the body's size bounds the other way

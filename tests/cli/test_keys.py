@@ -12,7 +12,7 @@ import pytest
 from octavo.cli import serve as command
 from octavo.cli.serve_options import BOUNDS
 from octavo.server import listen
-from octavo.server.keys import Keyring, read_keys
+from octavo.server.access.keys import Keyring, read_keys
 from octavo.server.limits import ServerLimits
 from tests.cli.conftest import Result
 from tests.server.fake_engine import FakeEngine

@@ -13,7 +13,7 @@ import pytest
 from octavo.cli import serve as command
 from octavo.cli.pull import bytes_on_disk
 from octavo.server import listen
-from octavo.server.guard import LOOPBACK
+from octavo.server.access.guard import LOOPBACK
 from tests.cli.conftest import Result
 from tests.server.fake_engine import FakeEngine, FakeInfo
 
@@ -120,7 +120,7 @@ def test_the_ledger_lies_in_the_folder_for_users_data(
         del app, listener, parts
 
     made: list[Path] = []
-    monkeypatch.setattr("octavo.server.ledger.Ledger", made.append)
+    monkeypatch.setattr("octavo.server.telemetry.ledger.Ledger", made.append)
     monkeypatch.setattr(command, "load_engine", lambda config: FakeEngine())
     monkeypatch.setattr(listen, "serve", serve)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))

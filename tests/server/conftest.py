@@ -11,8 +11,8 @@ import httpx
 import openai
 import pytest
 
+from octavo.server.access.guard import LOOPBACK
 from octavo.server.app import create_app
-from octavo.server.guard import LOOPBACK
 from octavo.server.limits import ServerLimits
 from octavo.server.listen import bound_socket, make_server
 from tests.server.fake_engine import FakeEngine

@@ -14,13 +14,13 @@ from typing import Any
 from transformers import LlamaForCausalLM
 
 from octavo.engine.async_engine import AsyncEngine
+from octavo.server.access.guard import LOOPBACK
 from octavo.server.app import create_app
-from octavo.server.guard import LOOPBACK
-from octavo.server.ledger import Ledger
 from octavo.server.limits import ServerLimits
 from octavo.server.listen import bound_socket, make_server
-from octavo.server.prices import Prices
-from octavo.server.telemetry import Telemetry
+from octavo.server.telemetry.ledger import Ledger
+from octavo.server.telemetry.prices import Prices
+from octavo.server.telemetry.telemetry import Telemetry
 from tests.checkpoints import tiny_llama
 from tests.engine.conftest import CHATML, byte_level
 from tests.engine.tiny import DEFAULTS

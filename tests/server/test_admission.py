@@ -11,15 +11,15 @@ import pytest
 
 from octavo.core.errors import EngineError, Overloaded
 from octavo.engine.types import Chunk, GenerateRequest
-from octavo.server.admission import MAX_RETRY_SECONDS, Admission, places_of, waits
+from octavo.server.access.admission import MAX_RETRY_SECONDS, Admission, places_of, waits
+from octavo.server.access.doors import Doors
+from octavo.server.access.keys import ApiKey, Keyring
+from octavo.server.access.pace import MAX_EVENTS, WINDOW_SECONDS, Pace
+from octavo.server.access.visitor import Visitor, visitor
 from octavo.server.app import create_app
-from octavo.server.doors import Doors
 from octavo.server.errors import HttpFault
-from octavo.server.keys import ApiKey, Keyring
 from octavo.server.limits import ServerLimits
-from octavo.server.pace import MAX_EVENTS, WINDOW_SECONDS, Pace
 from octavo.server.streams import Streams
-from octavo.server.visitor import Visitor, visitor
 from tests.server.fake_engine import HANG, MODEL, QUEUED, FakeEngine, Step, usage
 from tests.server.faults import COMPLETIONS
 

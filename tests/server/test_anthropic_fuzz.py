@@ -18,9 +18,9 @@ from octavo.engine.breakpoints import check_breakpoints
 from octavo.engine.chat import check_messages
 from octavo.engine.tools import check_tools
 from octavo.engine.types import Chunk
-from octavo.server import anthropic_errors
-from octavo.server.anthropic import Translator
-from octavo.server.anthropic_reply import MessageReply
+from octavo.server.anthropic import errors as anthropic_errors
+from octavo.server.anthropic.jobs import Translator
+from octavo.server.anthropic.reply import MessageReply
 from octavo.server.errors import fault_of
 from octavo.server.streams import Streams
 from tests.server.fake_engine import MODEL, FakeInfo, usage

@@ -9,7 +9,7 @@ import pytest
 
 from octavo.engine.breakpoints import Breakpoint
 from octavo.engine.types import GenerateRequest
-from octavo.server.anthropic import Translator
+from octavo.server.anthropic.jobs import Translator
 from tests.server.fake_engine import MODEL, FakeInfo
 
 KEEP = {"cache_control": {"type": "ephemeral"}}

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octavo.core.receipt import Receipt
-from octavo.server.anthropic_usage import usage_object
+from octavo.server.anthropic.usage import usage_object
 
 COUNT = st.integers(0, 60)
 BLOCK = 16

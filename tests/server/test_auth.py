@@ -10,9 +10,9 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
+from octavo.server.access.auth import OPEN, SCOPE_OF
+from octavo.server.access.keys import SCOPES, ApiKey, Keyring
 from octavo.server.app import create_app
-from octavo.server.auth import OPEN, SCOPE_OF
-from octavo.server.keys import SCOPES, ApiKey, Keyring
 from tests.engine.tiny import prompt
 from tests.server.fake_engine import MODEL, FakeEngine
 from tests.server.faults import COMPLETIONS

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from octavo.server.metric import Metric
-from octavo.server.own_metrics import OWN_METRICS
-from octavo.server.vllm_metrics import VLLM_METRICS
+from octavo.server.telemetry.metric import Metric
+from octavo.server.telemetry.own_metrics import OWN_METRICS
+from octavo.server.telemetry.vllm_metrics import VLLM_METRICS
 from scripts.dashboard import TARGET, dashboard
 
 ROOT = Path(__file__).parents[2]

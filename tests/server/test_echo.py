@@ -18,7 +18,7 @@ from transformers import LlamaForCausalLM
 
 from octavo.engine.async_engine import AsyncEngine
 from octavo.engine.types import Chunk, TokenLogprob
-from octavo.server.echo import Echo, echoed
+from octavo.server.openai.echo import Echo, echoed
 from octavo.server.streams import Part
 from tests.server.live import MODEL, VOCAB, serving, talker
 

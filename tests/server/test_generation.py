@@ -7,7 +7,7 @@ from typing import Any
 from octavo.core.receipt import Receipt
 from octavo.core.sampling import SamplingParams
 from octavo.engine.types import Chunk, GenerateRequest, Usage
-from octavo.server.generation import Generation, Outcome
+from octavo.server.telemetry.generation import Generation, Outcome
 
 USUAL = Outcome(
     ended_at=0.0,

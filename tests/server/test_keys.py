@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from octavo.core.errors import ConfigError
-from octavo.server.keys import (
+from octavo.server.access.keys import (
     MAX_FILE_BYTES,
     ApiKey,
     Keyring,

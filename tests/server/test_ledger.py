@@ -19,13 +19,13 @@ import httpx
 import pytest
 
 from octavo.core.errors import RequestError
-from octavo.server import ledger as ledgers
-from octavo.server import ledger_file
 from octavo.server.answers import UsageSums
-from octavo.server.ledger import Ledger
-from octavo.server.ledger_file import NAME, Row
-from octavo.server.prices import Prices
-from octavo.server.usage import Question, moment, usage
+from octavo.server.telemetry import ledger as ledgers
+from octavo.server.telemetry import ledger_file
+from octavo.server.telemetry.ledger import Ledger
+from octavo.server.telemetry.ledger_file import NAME, Row
+from octavo.server.telemetry.prices import Prices
+from octavo.server.telemetry.usage import Question, moment, usage
 from tests.engine.tiny import prompt
 from tests.server.conftest import Served
 from tests.server.live import MODEL, serving, talker
@@ -133,7 +133,7 @@ def test_a_torn_last_write_costs_no_row_before_it(tmp_path: Path) -> None:
 def test_a_killed_writer_leaves_a_sound_file(tmp_path: Path) -> None:
     code = (
         "import sys\nfrom pathlib import Path\n"
-        "from octavo.server import ledger_file\n"
+        "from octavo.server.telemetry import ledger_file\n"
         "from tests.server.test_ledger import row\n"
         "connection = ledger_file.open_to_write(Path(sys.argv[1]))\n"
         "while True:\n"
@@ -419,8 +419,8 @@ def test_without_a_ledger_there_is_no_usage(served: Served) -> None:
 
 def test_the_key_of_a_request_is_in_its_row(tmp_path: Path) -> None:
     from octavo.server.app import create_app
-    from octavo.server.record import KEY_ID
-    from octavo.server.telemetry import Telemetry
+    from octavo.server.telemetry.record import KEY_ID
+    from octavo.server.telemetry.telemetry import Telemetry
     from tests.server.fake_engine import FakeEngine
 
     class Keys:

@@ -28,10 +28,10 @@ STOPPING = "Stopping: running requests have 30 s to finish; once more ends them 
 SERVE = """
 import sys
 from octavo.server.app import create_app
-from octavo.server.doors import Doors
+from octavo.server.access.doors import Doors
 from octavo.server.limits import ServerLimits
 from octavo.server.listen import bound_socket, serve
-from octavo.server.watchdog import Watchdog
+from octavo.server.access.watchdog import Watchdog
 from tests.server.fake_engine import FakeEngine
 engine = FakeEngine()
 listener = bound_socket("127.0.0.1", 0)

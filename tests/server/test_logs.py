@@ -17,7 +17,7 @@ import pytest
 from octavo.core.errors import EngineError
 from octavo.engine.types import Chunk, GenerateRequest
 from octavo.server.app import create_app
-from octavo.server.logs import logging_to, shown
+from octavo.server.telemetry.logs import logging_to, shown
 from tests.server.conftest import LIMITS, Served
 from tests.server.fake_engine import HANG, MODEL, FakeEngine, Step, usage
 

@@ -14,15 +14,15 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 
 from octavo.core.histogram import Histogram
 from octavo.engine.stats import EngineStats
-from octavo.server.buckets import token_bounds
 from octavo.server.contract import ServedEngine
-from octavo.server.metric import Reading
-from octavo.server.metrics import MetricsPage, escaped
-from octavo.server.own_metrics import OWN_METRICS
-from octavo.server.process import ProcessFigures
-from octavo.server.telemetry import Telemetry
-from octavo.server.traffic import Traffic
-from octavo.server.vllm_metrics import VLLM_METRICS
+from octavo.server.telemetry.buckets import token_bounds
+from octavo.server.telemetry.metric import Reading
+from octavo.server.telemetry.metrics import MetricsPage, escaped
+from octavo.server.telemetry.own_metrics import OWN_METRICS
+from octavo.server.telemetry.process import ProcessFigures
+from octavo.server.telemetry.telemetry import Telemetry
+from octavo.server.telemetry.traffic import Traffic
+from octavo.server.telemetry.vllm_metrics import VLLM_METRICS
 from tests.engine.tiny import prompt
 from tests.server.conftest import Served
 from tests.server.fake_engine import HANG, IDLE, FakeInfo

@@ -14,8 +14,8 @@ import httpx
 import pytest
 
 from octavo.core.batch import Batch, StepResult
-from octavo.server.doors import Doors
-from octavo.server.watchdog import DIED, Watchdog
+from octavo.server.access.doors import Doors
+from octavo.server.access.watchdog import DIED, Watchdog
 from tests.engine.test_async_engine import PacedRunner
 from tests.engine.tiny import prompt
 from tests.server.fake_engine import MODEL, FakeEngine
@@ -26,9 +26,10 @@ Eventually = Callable[[Callable[[], bool]], None]
 CANARY = "canary-in-the-prompt"
 SERVE = """
 import ctypes
-from octavo.server import listen, watchdog
+from octavo.server import listen
+from octavo.server.access import watchdog
 from octavo.server.app import create_app
-from octavo.server.doors import Doors
+from octavo.server.access.doors import Doors
 from octavo.server.limits import ServerLimits
 from octavo.server.listen import bound_socket, serve
 from tests.server.fake_engine import FakeEngine

@@ -13,9 +13,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from octavo.core.errors import ConfigError, EngineError
-from octavo.server import ledger_file
-from octavo.server.usage import Question
-from octavo.server.usage import usage as server_usage
+from octavo.server.telemetry import ledger_file
+from octavo.server.telemetry.usage import Question
+from octavo.server.telemetry.usage import usage as server_usage
 from octavo.usage.grouping import Filter, day_named
 from octavo.usage.ledger import BY, MAX_ANSWER_BYTES, ledger_report
 

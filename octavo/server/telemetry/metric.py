@@ -11,8 +11,8 @@ from typing import Literal, NamedTuple
 
 from octavo.core.histogram import Spread
 from octavo.engine.stats import EngineStats
-from octavo.server.process import ProcessFigures
-from octavo.server.traffic import Traffic
+from octavo.server.telemetry.process import ProcessFigures
+from octavo.server.telemetry.traffic import Traffic
 
 
 class Reading(NamedTuple):

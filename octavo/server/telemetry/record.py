@@ -11,8 +11,8 @@ from typing import Protocol
 from starlette.types import Scope
 
 from octavo.engine.types import GenerateRequest
-from octavo.server.generation import Generation, Outcome
-from octavo.server.traffic import Answer
+from octavo.server.telemetry.generation import Generation, Outcome
+from octavo.server.telemetry.traffic import Answer
 
 KEY_ID = "octavo.key_id"  # where whoever checks keys leaves the name of the caller's
 OTHER = "other"

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
-from octavo.server import ledger_file
-from octavo.server.ledger_file import NAME, Row
+from octavo.server.telemetry import ledger_file
+from octavo.server.telemetry.ledger_file import NAME, Row
 
 log = logging.getLogger("octavo.server")
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from octavo.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from octavo.server.record import Record
+    from octavo.server.telemetry.record import Record
 
 FORMATS = ("text", "json")
 LEVELS = ("debug", "info", "warning", "error")

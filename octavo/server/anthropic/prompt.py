@@ -12,9 +12,9 @@ from typing import Any
 from octavo.core.errors import RequestError, Unsupported
 from octavo.engine.breakpoints import Breakpoint
 from octavo.engine.tools import Tool, arguments_object, check_name
-from octavo.server.anthropic_blocks import Block, ToolResultBlock, ToolUseBlock
-from octavo.server.anthropic_keep import KeepMarks, Place
-from octavo.server.anthropic_wire import CountRequest
+from octavo.server.anthropic.blocks import Block, ToolResultBlock, ToolUseBlock
+from octavo.server.anthropic.keep import KeepMarks, Place
+from octavo.server.anthropic.wire import CountRequest
 
 # Coding agents begin their system prompt with a line that is new in each request. With it no two
 # prompts share a beginning, and nothing is ever read from a cache.

@@ -8,16 +8,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from octavo.core.errors import OctavoError
-from octavo.server import anthropic_errors
-from octavo.server.anthropic import Translator
-from octavo.server.anthropic_answers import (
+from octavo.server.anthropic import errors as anthropic_errors
+from octavo.server.anthropic.answers import (
     AnthropicError,
     AnthropicEvent,
     AnthropicMessage,
     CountedTokens,
 )
-from octavo.server.anthropic_reply import PING, MessageReply
-from octavo.server.anthropic_wire import CountRequest, MessagesRequest
+from octavo.server.anthropic.jobs import Translator
+from octavo.server.anthropic.reply import PING, MessageReply
+from octavo.server.anthropic.wire import CountRequest, MessagesRequest
 from octavo.server.api_description import described
 from octavo.server.contract import ServedEngine
 from octavo.server.disconnect import while_connected

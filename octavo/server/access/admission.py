@@ -20,13 +20,13 @@ from octavo.core.errors import Overloaded
 from octavo.engine.stats import Cleared, EngineStats
 from octavo.engine.stream import Watch
 from octavo.engine.types import GenerateRequest
+from octavo.server.access.doors import Doors
+from octavo.server.access.pace import Pace
+from octavo.server.access.timed_stream import Deadlines, TimedStream
+from octavo.server.access.visitor import Visitor, visitor
 from octavo.server.contract import ChunkStream, HeldEngine, ServedModel
-from octavo.server.doors import Doors
 from octavo.server.errors import NO_RETRY, SHUTTING_DOWN, HttpFault
 from octavo.server.limits import ServerLimits
-from octavo.server.pace import Pace
-from octavo.server.timed_stream import Deadlines, TimedStream
-from octavo.server.visitor import Visitor, visitor
 
 CLOSE = ("connection", "close")
 MIN_RETRY_SECONDS = 1.0

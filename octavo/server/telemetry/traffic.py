@@ -9,14 +9,14 @@ from collections import Counter
 from typing import NamedTuple
 
 from octavo.core.histogram import Histogram
-from octavo.server.buckets import (
+from octavo.server.telemetry.buckets import (
     CHOICES,
     FIRST_TOKEN_SECONDS,
     REQUEST_SECONDS,
     TOKEN_SECONDS,
     token_bounds,
 )
-from octavo.server.generation import Outcome
+from octavo.server.telemetry.generation import Outcome
 
 FINISHES = ("stop", "length", "abort", "error")
 

@@ -14,7 +14,7 @@ from octavo.server.body import parse_object
 from octavo.server.contract import ServedModel
 from octavo.server.intake import check_model, renamed, validated
 from octavo.server.limits import ServerLimits
-from octavo.server.openai_wire import (
+from octavo.server.openai.wire import (
     COMPLETION_TOKENS,
     ChatMessage,
     ChatRequest,

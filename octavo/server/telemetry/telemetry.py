@@ -20,18 +20,18 @@ from octavo.server.answers import UsageSums
 from octavo.server.api_description import described
 from octavo.server.contract import ServedEngine
 from octavo.server.errors import HttpFault
-from octavo.server.generation import Outcome
-from octavo.server.ledger_file import Row
-from octavo.server.logs import log_request
-from octavo.server.metric import Reading
-from octavo.server.metrics import CONTENT_TYPE, MetricsPage
-from octavo.server.own_metrics import OWN_METRICS
-from octavo.server.prices import Prices
-from octavo.server.process import ProcessFigures
-from octavo.server.record import Record
-from octavo.server.traffic import Traffic
-from octavo.server.usage import PARAMETERS, Question, usage
-from octavo.server.vllm_metrics import VLLM_METRICS
+from octavo.server.telemetry.generation import Outcome
+from octavo.server.telemetry.ledger_file import Row
+from octavo.server.telemetry.logs import log_request
+from octavo.server.telemetry.metric import Reading
+from octavo.server.telemetry.metrics import CONTENT_TYPE, MetricsPage
+from octavo.server.telemetry.own_metrics import OWN_METRICS
+from octavo.server.telemetry.prices import Prices
+from octavo.server.telemetry.process import ProcessFigures
+from octavo.server.telemetry.record import Record
+from octavo.server.telemetry.traffic import Traffic
+from octavo.server.telemetry.usage import PARAMETERS, Question, usage
+from octavo.server.telemetry.vllm_metrics import VLLM_METRICS
 
 ENGINE = "0"  # there is one; vLLM numbers its data-parallel ones
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
 
 from octavo.engine.types import PromptLogprobs
-from octavo.server.logprobs import UNSCORED, Position, TokenBytes, begun_chars, trimmed
+from octavo.server.openai.logprobs import UNSCORED, Position, TokenBytes, begun_chars, trimmed
 from octavo.server.streams import Part
 
 

@@ -23,7 +23,7 @@ from octavo.engine.validate import (
     PRIORITIES,
     REPETITION_PENALTIES,
 )
-from octavo.server.openai_tools import STRICT, CallId, MadeCalls, ToolChoice, Tools
+from octavo.server.openai.tools import STRICT, CallId, MadeCalls, ToolChoice, Tools
 from octavo.server.wire_fields import (
     INT32_MAX,
     MAX_MESSAGES,

@@ -9,8 +9,8 @@ from octavo.core.sampling import SamplingParams
 from octavo.engine.generation_defaults import GenerationDefaults
 from octavo.engine.tools import Tool, check_tools
 from octavo.engine.types import GenerateRequest
-from octavo.server.anthropic_prompt import conversation, tools
-from octavo.server.anthropic_wire import CountRequest, MessagesRequest
+from octavo.server.anthropic.prompt import conversation, tools
+from octavo.server.anthropic.wire import CountRequest, MessagesRequest
 from octavo.server.body import parse_object
 from octavo.server.contract import ServedModel
 from octavo.server.intake import check_model, renamed, validated

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from octavo.core.errors import EngineError, RequestError
-from octavo.server import ledger_file
 from octavo.server.errors import quoted
+from octavo.server.telemetry import ledger_file
 
 # What a group is named by, and its column in SQL. Days are UTC.
 GROUPS = {"day": "date(ended_at, 'unixepoch')", "key": "key_id", "model": "model"}

@@ -9,8 +9,8 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 from octavo.engine.types import Chunk, Usage
-from octavo.server.openai import Job
-from octavo.server.openai_shapes import Shape, Tally
+from octavo.server.openai.jobs import Job
+from octavo.server.openai.shapes import Shape, Tally
 from octavo.server.sse import encoded, event
 from octavo.server.streams import Part
 

@@ -5,7 +5,7 @@ Where a sequence is counted, a choice or a beam is one, as vLLM counts its paral
 
 from __future__ import annotations
 
-from octavo.server.metric import Labelled, Reading, counter, gauge, histogram
+from octavo.server.telemetry.metric import Labelled, Reading, counter, gauge, histogram
 
 
 def _sources(reading: Reading) -> Labelled:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from octavo.core.histogram import Spread
-from octavo.server.metric import Metric, Reading
+from octavo.server.telemetry.metric import Metric, Reading
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 FRESH_SECONDS = 0.05

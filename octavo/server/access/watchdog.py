@@ -16,7 +16,7 @@ import sys
 import threading
 from typing import Protocol
 
-from octavo.server.doors import Doors
+from octavo.server.access.doors import Doors
 
 log = logging.getLogger("octavo.server")
 

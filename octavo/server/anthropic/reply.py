@@ -8,9 +8,9 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 from octavo.engine.types import Chunk
-from octavo.server.anthropic import MessageJob
-from octavo.server.anthropic_content import BlockEvents, Piece, blocks, named
-from octavo.server.anthropic_usage import usage_object
+from octavo.server.anthropic.content import BlockEvents, Piece, blocks, named
+from octavo.server.anthropic.jobs import MessageJob
+from octavo.server.anthropic.usage import usage_object
 from octavo.server.calling import with_calls
 from octavo.server.sse import encoded
 from octavo.server.streams import Part, Streams

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from octavo.core.errors import RequestError
 from octavo.engine.breakpoints import MAX_BREAKPOINTS
-from octavo.server.anthropic_blocks import CacheControl
+from octavo.server.anthropic.blocks import CacheControl
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,11 @@ from __future__ import annotations
 from starlette.routing import Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from octavo.server import keys
+from octavo.server.access import keys
+from octavo.server.access.keys import ApiKey, Keyring
+from octavo.server.access.visitor import Visitor, visitor
 from octavo.server.body import read_rest
 from octavo.server.errors import HttpFault
-from octavo.server.keys import ApiKey, Keyring
-from octavo.server.visitor import Visitor, visitor
 
 OPEN = frozenset({"/health", "/ready", "/ping"})
 SCOPE_OF: dict[str, keys.Scope] = {

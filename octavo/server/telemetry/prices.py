@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from octavo.core.errors import ConfigError
-from octavo.server.generation import Outcome
+from octavo.server.telemetry.generation import Outcome
 
 MAX_PRICE = 1e6
 MILLION = 1e6

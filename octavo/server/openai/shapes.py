@@ -8,8 +8,9 @@ from typing import Any, Protocol
 from octavo.engine.tools import ToolCall
 from octavo.engine.types import Chunk, PromptLogprobs
 from octavo.server.calling import with_calls
-from octavo.server.echo import Echo, echoed
-from octavo.server.logprobs import (
+from octavo.server.openai.echo import Echo, echoed
+from octavo.server.openai.jobs import Job
+from octavo.server.openai.logprobs import (
     Position,
     TokenBytes,
     begun_chars,
@@ -17,8 +18,7 @@ from octavo.server.logprobs import (
     completion_logprobs,
     prompt_entries,
 )
-from octavo.server.openai import Job
-from octavo.server.openai_tools import call_object
+from octavo.server.openai.tools import call_object
 from octavo.server.streams import Part, Streams
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from octavo.server.metric import Labelled, Reading, counter, gauge
+from octavo.server.telemetry.metric import Labelled, Reading, counter, gauge
 
 
 def _states(reading: Reading) -> Labelled:

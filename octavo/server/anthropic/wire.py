@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from octavo.engine.tools import MAX_TOOLS
 from octavo.engine.validate import MAX_STOPS
-from octavo.server.anthropic_blocks import Blocks, CacheControl, Choice, Texts, ToolShape
+from octavo.server.anthropic.blocks import Blocks, CacheControl, Choice, Texts, ToolShape
 from octavo.server.wire_fields import INT32_MAX, MAX_MESSAGES, Absent, StopText, neutral
 
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)

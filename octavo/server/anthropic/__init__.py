@@ -1,0 +1,1 @@
+"""Anthropic's API: requests to neutral ones, chunks to messages and events."""

@@ -1,0 +1,1 @@
+"""OpenAI's API: requests to neutral ones, chunks to answers and events."""

@@ -14,7 +14,7 @@ from octavo.usage.gather import Task, gather, tasks
 from octavo.usage.index import FileState, Index, head_of, resume_at
 from octavo.usage.message import Compaction, Message, better
 from octavo.usage.places import log_files
-from octavo.usage.reading import Stretch
+from octavo.usage.reading import UNREADABLE, Stretch
 
 Advance = Callable[[int], None]
 StartProgress = Callable[[int], Advance]
@@ -72,7 +72,8 @@ def _update(index: Index, root: Path, history: History, progress: StartProgress 
     for path, state in states.items():
         state.head = head_of(path, state.end)
         _count(history, state)
-    index.put_files(states.items())
+    # A file that could not be opened has not changed when it can be: it must be tried again.
+    index.put_files((path, one) for path, one in states.items() if not one.tail[UNREADABLE])
 
 
 def _read(

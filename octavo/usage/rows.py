@@ -155,7 +155,7 @@ def _extra(iterations: list[Any], model: str) -> tuple[Part, ...]:
 def _context(iterations: list[Any], main: Part) -> int:
     """The last prompt of the call: the top level adds up all of them."""
     own = [one for one in iterations if isinstance(one, dict) and one.get("type") == "message"]
-    return _part(own[-1], "")[0].prompt if own else main.prompt
+    return (_part(own[-1], "")[0].prompt if own else 0) or main.prompt
 
 
 def _count(values: Mapping[str, Any], name: str) -> int:

@@ -134,6 +134,34 @@ def test_a_reader_that_dies_is_told(
             collect([logs], None)
 
 
+def test_a_torn_line_that_runs_through_stretches_is_read_when_it_is_whole(
+    logs: Path, index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gather, "STRETCH_BYTES", 200)
+    line = json.dumps(answer("b", 1))
+    path = write(logs / "one.jsonl", [answer("a")])
+    append(path, line[:-9])
+    assert len(collect([logs], index).messages) == 1
+    append(path, line[-9:] + "\n")
+    found = collect([logs], index)
+    assert ([one.id for one in found.messages], found.skipped) == (["a", "b"], {})
+
+
+def test_a_file_that_could_not_be_opened_is_tried_again(
+    logs: Path, index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(logs / "one.jsonl", [answer("a")])
+
+    def refuse(*arguments: object) -> None:
+        raise PermissionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(reading, "open", refuse, raising=False)
+        assert collect([logs], index).skipped == {"unreadable_file": 1}
+    found = collect([logs], index)  # its size and time are what they were
+    assert (len(found.messages), found.skipped) == (1, {})
+
+
 def test_lines_beyond_the_limit_are_counted(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "MAX_LINE_BYTES", 2000)
     long = answer("long", message={"content": [{"type": "text", "text": "x" * 9000}]})

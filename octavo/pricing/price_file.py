@@ -13,7 +13,6 @@ request when its prompt is longer; what it leaves out stays.
 from __future__ import annotations
 
 import json
-import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -143,7 +142,7 @@ def _rates(given: Mapping[str, Any], where: str) -> Rates:
 def _price(value: Any, what: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ConfigError(f"prices: {what} must be a number")
-    if not (math.isfinite(value) and 0 <= value <= MAX_PRICE):
+    if not 0 <= value <= MAX_PRICE:  # nor is NaN; a whole number may be beyond any float
         raise ConfigError(f"prices: {what} must be from 0 to {MAX_PRICE:,.0f}")
     return float(value)
 
@@ -164,7 +163,7 @@ def _priced(given: Any) -> bool:
 def _litellm(model: str, given: Mapping[str, Any]) -> tuple[Entry, ...]:
     where = f"of model {model[:80]!a}"
     base: dict[str, Any] = {
-        field: given[name] * MILLION
+        field: _per_million(given[name])
         for field, name in LITELLM.items()
         if isinstance(given.get(name), int | float)
     }
@@ -175,10 +174,15 @@ def _litellm(model: str, given: Mapping[str, Any]) -> tuple[Entry, ...]:
     for tokens in LITELLM_TIERS:
         ending = f"_above_{tokens // 1000}k_tokens"
         above = {
-            field: given[name + ending] * MILLION
+            field: _per_million(given[name + ending])
             for field, name in LITELLM.items()
             if isinstance(given.get(name + ending), int | float)
         }
         if above:
             tiers.append((tokens, _rates({**base, **above}, where)))
     return (Entry(0.0, _rates(base, where), tuple(tiers)),)
+
+
+def _per_million(price: float) -> float:
+    """From dollars a token. What is beyond MAX_PRICE stays so, to be refused by name."""
+    return min(price, MAX_PRICE) * MILLION

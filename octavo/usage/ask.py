@@ -37,7 +37,7 @@ class Source:
     def history(self, progress: StartProgress | None = None) -> History:
         """Everything. Raises ConfigError for a path that cannot be read."""
         if self.traces:
-            found = [one for path in self.traces for one in read_traces(path, start=self.now)]
+            found = read_traces(self.traces, start=self.now)
             return History(found, files=len(self.traces))
         roots = log_roots(self.logs)
         history = collect(roots, self.index, progress=progress)

@@ -5,6 +5,7 @@ Owns the order of reading and the global rule that one id counts once.
 
 from __future__ import annotations
 
+import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from octavo.usage.gather import Task, gather, tasks
 from octavo.usage.index import FileState, Index, head_of, resume_at
 from octavo.usage.message import Compaction, Message, better
 from octavo.usage.places import log_files
-from octavo.usage.reading import Stretch
+from octavo.usage.reading import UNREADABLE, Stretch
 
 Advance = Callable[[int], None]
 StartProgress = Callable[[int], Advance]
@@ -38,18 +39,35 @@ def collect(
     best: dict[str, Message] = {}
     history = History([])
     for root in roots:
-        index = Index(root, folder)
         try:
-            if index.trouble:
-                history.notes.append(index.trouble + "; everything was read anew")
-            _update(index, root, history, progress)
-            for one in index.messages():
-                best[one.id] = better(best.get(one.id), one)
-            history.compactions.extend(index.compactions())
-        finally:
-            index.close()
+            found = _of_root(root, folder, progress)
+        except sqlite3.Error as error:
+            # Damaged inside, held by another run for too long, or no room on the disk.
+            found = _of_root(root, None, progress)
+            found.notes.append(f"the index cannot be used ({error}); everything was read anew")
+        for one in found.messages:
+            best[one.id] = better(best.get(one.id), one)
+        history.compactions += found.compactions
+        history.skipped += found.skipped
+        history.files += found.files
+        history.notes += found.notes
     history.messages = sorted(best.values(), key=lambda one: (one.time, one.id))
     history.compactions.sort()
+    return history
+
+
+def _of_root(root: Path, folder: Path | None, progress: StartProgress | None) -> History:
+    """Of one root; raises sqlite3.Error where its index cannot be read or written."""
+    history = History([])
+    index = Index(root, folder)
+    try:
+        if index.trouble:
+            history.notes.append(index.trouble + "; everything was read anew")
+        _update(index, root, history, progress)
+        history.messages = list(index.messages())
+        history.compactions = list(index.compactions())
+    finally:
+        index.close()
     return history
 
 
@@ -72,7 +90,8 @@ def _update(index: Index, root: Path, history: History, progress: StartProgress 
     for path, state in states.items():
         state.head = head_of(path, state.end)
         _count(history, state)
-    index.put_files(states.items())
+    # A file that could not be opened has not changed when it can be: it must be tried again.
+    index.put_files((path, one) for path, one in states.items() if not one.tail[UNREADABLE])
 
 
 def _read(

@@ -69,7 +69,7 @@ class Index:
             "SELECT path, size, mtime_ns, end, head, skipped, tail FROM files"
         )
         return {
-            path: FileState(
+            os.fsdecode(path): FileState(
                 size, mtime_ns, end, head, Counter(json.loads(skipped)), Counter(json.loads(tail))
             )
             for path, size, mtime_ns, end, head, skipped, tail in found
@@ -104,7 +104,7 @@ class Index:
                 "INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?, ?)",
                 [
                     (
-                        *(path, state.size, state.mtime_ns, state.end, state.head),
+                        *(_stored(path), state.size, state.mtime_ns, state.end, state.head),
                         *(json.dumps(state.skipped), json.dumps(state.tail)),
                     )
                     for path, state in states
@@ -147,6 +147,15 @@ def resume_at(file: LogFile, state: FileState | None) -> int | None:
 
 def _message(row: Sequence[str]) -> Message:
     return Message.from_row(json.loads(row[0]))
+
+
+def _stored(path: str) -> str | bytes:
+    """SQLite's text is UTF-8; a path need not be."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return os.fsencode(path)
+    return path
 
 
 def _private_file(folder: Path, name: str) -> str:

@@ -74,6 +74,12 @@ class Message(NamedTuple):
         yield from self.extra
 
     @property
+    def held(self) -> int:
+        """Tokens in the cache after it. A call of several prompts adds them up, but what is held is
+        no longer than the last of them."""
+        return min(self.main.read + self.main.write, self.context)
+
+    @property
     def placeholder(self) -> bool:
         """The output is what was written down before the answer came: it cannot be repaired."""
         output = self.main.output

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from octavo.core.errors import ConfigError
-from octavo.usage.rows import Place
+from octavo.usage.rows import MAX_PATH, Place, printable
 
 PROJECTS = "projects"
 DESKTOP = ("Claude", "local-agent-mode-sessions")
@@ -84,10 +84,11 @@ def log_files(root: Path) -> list[LogFile]:
 def place_of(path: str) -> Place:
     """What the names of file and folders tell where a row does not: sub-agents' files lie below
     their session's folder, and a project's folder is named by its path."""
-    file = Path(path)
-    parts = file.parts
+    parts = Path(path).parts
+    names = [printable(one, MAX_PATH) for one in parts]
+    stem = printable(Path(path).stem)
     if SUBAGENTS in parts:
         at = len(parts) - 1 - parts[::-1].index(SUBAGENTS)
         if at >= 2:
-            return Place(parts[at - 1], parts[at - 2], file.stem)
-    return Place(file.stem, file.parent.name, "")
+            return Place(names[at - 1], names[at - 2], stem)
+    return Place(stem, names[-2] if len(names) > 1 else "", "")

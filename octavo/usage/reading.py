@@ -24,7 +24,8 @@ REASONS = (TORN, INVALID, UNKNOWN, SYNTHETIC, TOO_LONG, UNREADABLE)
 class Stretch:
     """Lines that start in [start, stop) of a file; the one after the last may be cut off.
 
-    `end`: where the next run goes on: behind the last whole line. `tail`: what was skipped beyond.
+    `end`: where the next run goes on: behind the last whole line; 0 where none ended here. `tail`:
+    what was skipped beyond.
     """
 
     path: str
@@ -39,7 +40,7 @@ class Stretch:
 
 def read(path: str, start: int, stop: int) -> Stretch:
     """Never raises for what is in the file; one that cannot be opened is counted."""
-    stretch = Stretch(path, start, stop, end=start)
+    stretch = Stretch(path, start, stop)
     place = place_of(path)
     try:
         with open(path, "rb") as file:
@@ -68,8 +69,10 @@ def _lines(file: BinaryIO, stretch: Stretch) -> Iterator[tuple[bytes | None, boo
     if at:
         # Whoever has the stretch before this one reads the line that runs into it.
         file.seek(at - 1)
-        at += _rest_of_line(file)[0] - 1
-    stretch.end = max(stretch.start, at)
+        rest, whole = _rest_of_line(file)
+        at += rest - 1
+        if whole:
+            stretch.end = at
     while at < stretch.stop:
         line = file.readline(MAX_LINE_BYTES)
         if not line:

@@ -90,10 +90,10 @@ def _answer(row: Mapping[str, Any], place: Place) -> Message | str:
         return OTHER
     if not isinstance(usage, dict):
         return INVALID
-    key = _name(message.get("id")) or _name(row.get("uuid"))
+    key = printable(message.get("id")) or printable(row.get("uuid"))
     if not key:
         return INVALID
-    model = _name(message.get("model")) or "unknown"
+    model = printable(message.get("model")) or "unknown"
     main, unsplit = _part(usage, model)
     iterations = usage.get("iterations")
     iterations = iterations[:MAX_PARTS] if isinstance(iterations, list) else []
@@ -101,17 +101,17 @@ def _answer(row: Mapping[str, Any], place: Place) -> Message | str:
         id=key,
         time=_time(row),
         session=_session(row, place),
-        project=_name(row.get("cwd"), MAX_PATH) or place.project,
+        project=printable(row.get("cwd"), MAX_PATH) or place.project,
         agent=_agent(row, place),
-        version=_name(row.get("version")),
+        version=printable(row.get("version")),
         sidechain=int(row.get("isSidechain") is True),
         stopped=int(isinstance(message.get("stop_reason"), str)),
         unsplit=unsplit,
         shown_chars=_shown_chars(message.get("content")),
         context=_context(iterations, main),
-        speed=_name(usage.get("speed")),
-        geo=_name(usage.get("inference_geo")),
-        service_tier=_name(usage.get("service_tier")),
+        speed=printable(usage.get("speed")),
+        geo=printable(usage.get("inference_geo")),
+        service_tier=printable(usage.get("service_tier")),
         main=main,
         extra=_extra(iterations, model),
     )
@@ -146,7 +146,7 @@ def _part(usage: Mapping[str, Any], model: str) -> tuple[Part, int]:
 def _extra(iterations: list[Any], model: str) -> tuple[Part, ...]:
     """What the top level of `usage` leaves out."""
     return tuple(
-        _part(one, _name(one.get("model")) or model)[0]
+        _part(one, printable(one.get("model")) or model)[0]
         for one in iterations
         if isinstance(one, dict) and one.get("type") in EXTRA
     )
@@ -155,7 +155,7 @@ def _extra(iterations: list[Any], model: str) -> tuple[Part, ...]:
 def _context(iterations: list[Any], main: Part) -> int:
     """The last prompt of the call: the top level adds up all of them."""
     own = [one for one in iterations if isinstance(one, dict) and one.get("type") == "message"]
-    return _part(own[-1], "")[0].prompt if own else main.prompt
+    return (_part(own[-1], "")[0].prompt if own else 0) or main.prompt
 
 
 def _count(values: Mapping[str, Any], name: str) -> int:
@@ -182,15 +182,15 @@ def _time(row: Mapping[str, Any]) -> float:
 
 
 def _session(row: Mapping[str, Any], place: Place) -> str:
-    return _name(row.get("sessionId")) or place.session
+    return printable(row.get("sessionId")) or place.session
 
 
 def _agent(row: Mapping[str, Any], place: Place) -> str:
-    agent = _name(row.get("agentId")) or place.agent
+    agent = printable(row.get("agentId")) or place.agent
     return agent or ("side" if row.get("isSidechain") is True else "")
 
 
-def _name(value: Any, most: int = MAX_NAME) -> str:
+def printable(value: Any, most: int = MAX_NAME) -> str:
     """Fit to be shown: a log must not write control characters to a terminal."""
     if not isinstance(value, str):
         return ""

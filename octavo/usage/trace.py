@@ -8,14 +8,14 @@ the session.
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from octavo.core.errors import ConfigError
 from octavo.usage.message import Message, Part
-from octavo.usage.rows import MAX_TOKENS
+from octavo.usage.rows import MAX_TOKENS, printable
 from octavo.usage.turns import Turn
 
 BLOCK_TOKENS = 64
@@ -104,25 +104,23 @@ def _compact(trace: Mapping[str, Any]) -> str:
     return json.dumps(trace, separators=(",", ":"))
 
 
-def read_traces(path: Path, *, start: float) -> list[Message]:
-    """Requests of the traces in a file (.json, .jsonl) or a folder of them, as of `start`.
+def read_traces(paths: Sequence[Path], *, start: float) -> list[Message]:
+    """Requests of the traces in files (.json, .jsonl) or folders of them, as of `start`.
 
     Nothing is ever forgotten: a block that begins the prompt as it began an earlier one of its
-    session is read; all others are written for 5 minutes. Raises ConfigError for what is no trace.
+    session is read; all others are written for 5 minutes. Traces of one name are sessions of their
+    own: exports number them alike. Raises ConfigError for what is no trace.
     """
-    if path.is_dir():
-        files = sorted(one for one in path.iterdir() if one.suffix in (".json", LINES))
-    else:
-        files = [path]
     messages: list[Message] = []
-    for file in files:
+    names: Counter[str] = Counter()
+    for file in (file for path in paths for file in _files(path)):
         try:
             if file.stat().st_size > MAX_FILE_BYTES:
                 raise ConfigError(f"{file.name!a}: a trace file has at most 1 GiB")
             text = file.read_text(encoding="utf-8")
             lines = text.splitlines() if file.suffix == LINES else [text]
             for line in lines:
-                messages += _replayed(json.loads(line), file.stem, start)
+                messages += _replayed(json.loads(line), printable(file.stem), start, names)
         except OSError as error:
             raise ConfigError(f"{file.name!a} cannot be read: {error.strerror}") from None
         except (ValueError, RecursionError, _NoTrace) as error:
@@ -131,18 +129,29 @@ def read_traces(path: Path, *, start: float) -> list[Message]:
     return messages
 
 
+def _files(path: Path) -> list[Path]:
+    if path.is_dir():
+        return sorted(one for one in path.iterdir() if one.suffix in (".json", LINES))
+    return [path]
+
+
 class _NoTrace(Exception):
     """Says which field is wrong."""
 
 
-def _replayed(trace: Any, name: str, start: float) -> Iterator[Message]:
+def _replayed(trace: Any, name: str, start: float, names: Counter[str]) -> Iterator[Message]:
     if not isinstance(trace, dict):
         raise _NoTrace("it must be an object")
     size = _whole(trace, "block_size", MAX_BLOCK_TOKENS) or BLOCK_TOKENS
     requests = trace.get("requests")
     if not isinstance(requests, list):
         raise _NoTrace("requests must be a list")
-    session = str(trace.get("id", name))[:200]
+    session = printable(str(trace.get("id", name))) or "unnamed"
+    names[session] += 1
+    if names[session] > 1:
+        session += f" ({names[session]})"
+    models = trace.get("models")
+    usual = printable(next(iter(models if isinstance(models, list) else []), "")) or "unknown"
     seen: set[tuple[int, int]] = set()  # (block id, its place): prefixes that were sent before
     for i, one in enumerate(requests):
         if not isinstance(one, dict):
@@ -152,7 +161,7 @@ def _replayed(trace: Any, name: str, start: float) -> Iterator[Message]:
         if not isinstance(ids, list) or not all(isinstance(block, int) for block in ids):
             raise _NoTrace("hash_ids must be a list of whole numbers")
         read = min(prompt, _known(ids, seen) * size)
-        model = str(one.get("model") or next(iter(trace.get("models") or []), "unknown"))[:200]
+        model = printable(one.get("model")) or usual
         yield Message(
             id=f"{session}/{i}",
             time=start + _seconds(one),
@@ -190,6 +199,6 @@ def _seconds(values: Mapping[str, Any]) -> float:
     value = values.get("t", 0.0)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _NoTrace("t must be a number")
-    if not (math.isfinite(value) and 0 <= value <= MAX_SECONDS):
+    if not 0 <= value <= MAX_SECONDS:  # nor is NaN
         raise _NoTrace(f"t must be from 0 to {MAX_SECONDS:g} seconds")
     return float(value)

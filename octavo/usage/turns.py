@@ -114,7 +114,7 @@ def _turn(message: Message, before: Message | None, compacted: Sequence[float], 
         reason = Reason.TOO_SHORT if _too_short(message) else Reason.FIRST
         return Turn(message, None, ttl, 0, 0, reason)
     gap = message.time - before.time
-    held = before.main.read + before.main.write
+    held = before.held
     missed = min(max(0, held - main.read), main.write + main.input)
     if missed < LEAST_MISSED:
         missed = 0

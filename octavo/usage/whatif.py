@@ -192,11 +192,10 @@ def _pings(turn: Turn, rates: Rates) -> tuple[float, bool]:
 
 def _pings_after(turn: Turn, prices: PriceData) -> float:
     """Nobody knows that a request is the last."""
-    main = turn.message.main
-    rates = rates_of(main, turn.message, prices)
+    rates = rates_of(turn.message.main, turn.message, prices)
     if rates is None:
         return 0.0
-    return most_pings(rates) * (main.read + main.write) * _read_rate(rates) / MILLION
+    return most_pings(rates) * turn.message.held * _read_rate(rates) / MILLION
 
 
 def most_pings(rates: Rates) -> int:

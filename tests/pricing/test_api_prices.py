@@ -89,6 +89,8 @@ def test_litellms_file(tmp_path: Path) -> None:
         ({"models": {"m": {"input": 1, "output": -1}}}, "output"),
         ({"models": {"m": {"input": True, "output": 1}}}, "input"),
         ('{"models": {"m": {"input": NaN, "output": 1}}}', "input"),
+        ({"models": {"m": {"input": 10**400, "output": 1}}}, "input"),
+        ({"m": {"input_cost_per_token": 10**400, "output_cost_per_token": 1}}, "input"),
         ({"models": {"m": {"input": 1, "output": 1, "cached": 2}}}, "cached"),
         ({"models": {"m": {"input": 1, "output": 1, "from": "soon"}}}, "from"),
         ({"models": {"m": {"input": 1, "output": 1, "above": {"input": 2}}}}, "tokens"),

@@ -134,6 +134,34 @@ def test_a_reader_that_dies_is_told(
             collect([logs], None)
 
 
+def test_a_torn_line_that_runs_through_stretches_is_read_when_it_is_whole(
+    logs: Path, index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gather, "STRETCH_BYTES", 200)
+    line = json.dumps(answer("b", 1))
+    path = write(logs / "one.jsonl", [answer("a")])
+    append(path, line[:-9])
+    assert len(collect([logs], index).messages) == 1
+    append(path, line[-9:] + "\n")
+    found = collect([logs], index)
+    assert ([one.id for one in found.messages], found.skipped) == (["a", "b"], {})
+
+
+def test_a_file_that_could_not_be_opened_is_tried_again(
+    logs: Path, index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(logs / "one.jsonl", [answer("a")])
+
+    def refuse(*arguments: object) -> None:
+        raise PermissionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(reading, "open", refuse, raising=False)
+        assert collect([logs], index).skipped == {"unreadable_file": 1}
+    found = collect([logs], index)  # its size and time are what they were
+    assert (len(found.messages), found.skipped) == (1, {})
+
+
 def test_lines_beyond_the_limit_are_counted(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "MAX_LINE_BYTES", 2000)
     long = answer("long", message={"content": [{"type": "text", "text": "x" * 9000}]})
@@ -169,6 +197,31 @@ def test_each_root_has_an_index(tmp_path: Path, index: Path) -> None:
     assert [(one.id, one.main.output) for one in found] == [
         ("both", 6), ("own-0", 100), ("own-1", 100)
     ]  # fmt: skip
+
+
+def test_an_index_that_is_damaged_inside_is_told_and_done_without(logs: Path, index: Path) -> None:
+    write(logs / "one.jsonl", [answer(f"{i}", i) for i in range(900)])
+    expected = collect([logs], index)
+    (path,) = index.glob("*.sqlite")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:12_288] + b"\x5a" * (len(whole) - 12_288))
+    found = collect([logs], index)
+    assert (found.messages, found.files) == (expected.messages, 1)
+    assert "read anew" in found.notes[0]
+
+
+def test_a_path_need_not_be_utf_8(logs: Path, index: Path, stretches: list[object]) -> None:
+    folder = os.fsencode(logs) + b"/caf\xe9"
+    try:
+        os.mkdir(folder)
+    except OSError:
+        pytest.skip("this file system has names in UTF-8 only")
+    with open(folder + b"/one.jsonl", "w", encoding="utf-8") as file:
+        file.write(json.dumps(answer("a", row={"cwd": None})) + "\n")
+    for _ in range(2):
+        (one,) = collect([logs], index).messages
+        assert one.project == "caf"
+    assert len(stretches) == 1  # known again
 
 
 @pytest.mark.parametrize("kind", ["garbage", "newer", "no folder"])

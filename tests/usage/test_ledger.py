@@ -160,6 +160,11 @@ def test_what_the_sums_leave_out_is_said(ledger: Ledger) -> None:
     assert "3 requests had no price" in notes
 
 
+def test_dollars_that_are_no_amount_are_not_known(ledger: Ledger) -> None:
+    ledger.data = [{"day": "2026-11-02", **ROW, "cost_dollars": 10**400}]
+    assert not ledger_report(ledger.url, "daily", Filter()).totals.priced
+
+
 @pytest.mark.parametrize(
     ("group", "wanted", "hint"),
     [

@@ -59,6 +59,7 @@ def test_only_logs_are_found(tmp_path: Path) -> None:
         ("/r/projects/-p/sess.jsonl", Place("sess", "-p", "")),
         ("/r/projects/-p/sess/subagents/agent-x.jsonl", Place("sess", "-p", "agent-x")),
         ("/r/-p/sess/subagents/workflows/w/agent-y.jsonl", Place("sess", "-p", "agent-y")),
+        ("/r/p\udce9\x1b[2J/s\x07.jsonl", Place("s", "p[2J", "")),
         ("/subagents/x.jsonl", Place("x", "subagents", "")),
     ],
 )

@@ -57,7 +57,7 @@ def test_there_and_back(logs: Path, tmp_path: Path, prices: Layers, name: str) -
     other = answer("z", 5, m5=128, row={"sessionId": "other"})
     path = tmp_path / name
     assert write_traces(export(logs, *rows, other), path) == 2
-    back = read_traces(path, start=1e9)
+    back = read_traces([path], start=1e9)
     expected = {one.main for one in read(logs).messages}
     assert {one.main for one in back} == expected
     assert sorted(one.time for one in back) == [1e9, 1e9, 1e9 + 60]
@@ -76,7 +76,7 @@ def test_the_figures_of_a_known_trace(tmp_path: Path) -> None:
         requests.append({"t": 12.0 * i, "in": blocks * 64 + new, "out": 0, "hash_ids": ids})
     path = tmp_path / "trace.json"
     path.write_text(json.dumps({"models": ["claude-opus-4-5-20251101"], "requests": requests}))
-    found = read_traces(path, start=1e9)
+    found = read_traces([path], start=1e9)
     assert sum(one.main.prompt for one in found) == 649_460
     assert sum(one.main.read for one in found) == 583_744
     rates = Rates(input=5, output=25, read=0.5, write_5m=6.25)
@@ -96,7 +96,7 @@ def test_a_trace_with_prices(tmp_path: Path, prices: Layers) -> None:
     ]
     path = tmp_path / "one.json"
     path.write_text(json.dumps({"id": "one", "models": [OPUS], "requests": requests}))
-    found = read_traces(path, start=1e9)
+    found = read_traces([path], start=1e9)
     # Whole blocks are read, but never more than the prompt; a block elsewhere is another block.
     assert [one.main.read for one in found] == [0, 192, 128, 100, 0]
     assert [one.main.write_5m for one in found] == [150, 68, 72, 0, 128]
@@ -121,6 +121,7 @@ def test_a_trace_with_prices(tmp_path: Path, prices: Layers) -> None:
         ('{"requests": [{"in": 1, "hash_ids": "abc"}]}', "hash_ids"),
         ('{"requests": [{"in": 1, "t": -1}]}', "t must"),
         ('{"requests": [{"in": 1, "t": NaN}]}', "t must"),
+        ('{"requests": [{"in": 1, "t": 1' + "0" * 400 + "}]}", "t must"),
         ('{"requests": [], "block_size": 99999999}', "block_size"),
     ],
 )
@@ -128,12 +129,34 @@ def test_what_is_no_trace_is_refused(tmp_path: Path, text: str, hint: str) -> No
     path = tmp_path / "bad.json"
     path.write_text(text)
     with pytest.raises(ConfigError, match=hint):
-        read_traces(path, start=0)
+        read_traces([path], start=0)
+
+
+def test_traces_of_one_name_are_sessions_of_their_own(tmp_path: Path) -> None:
+    """Exports number their traces alike, and a trace need not have a name."""
+    trace = {"id": "session-0001", "requests": [{"t": 0.0, "in": 640, "hash_ids": [1, 2]}]}
+    paths = [tmp_path / "a.json", tmp_path / "b.json"]
+    for path in paths:
+        path.write_text(json.dumps(trace))
+    unnamed = tmp_path / "c.jsonl"
+    unnamed.write_text('{"requests": [{"in": 5}]}\n' * 2)
+    found = read_traces([*paths, unnamed], start=0)
+    assert len({one.session for one in found}) == len({one.id for one in found}) == 4
+    assert len({turn.gap_seconds for turn in turns(found, [])}) == 1  # all are first requests
+
+
+def test_names_in_a_trace_cannot_write_to_a_terminal(tmp_path: Path) -> None:
+    path = tmp_path / "odd.json"
+    path.write_text(
+        r"""{"id": "a\u001b[2J\ud800", "models": ["\u001bm"], "requests": [{"in": 1}]}"""
+    )
+    (one,) = read_traces([path], start=0)
+    assert (one.session, one.model) == ("a[2J", "m")
 
 
 def test_files_that_cannot_be_opened(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
-        read_traces(tmp_path / "none.json", start=0)
+        read_traces([tmp_path / "none.json"], start=0)
     with pytest.raises(ConfigError, match="cannot be written"):
         write_traces([], tmp_path / "none" / "out.jsonl")
     (tmp_path / "file").write_text("")

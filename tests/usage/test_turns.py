@@ -13,7 +13,7 @@ from octavo.pricing.api_prices import Layers
 from octavo.usage.message import Message, Part
 from octavo.usage.misses import misses
 from octavo.usage.turns import Reason, Turn, minimum_tokens, turns
-from tests.usage.conftest import OPUS, answer, read
+from tests.usage.conftest import OPUS, answer, read, usage
 
 COMPACTED = {"type": "system", "subtype": "compact_boundary", "sessionId": "session-1"}
 
@@ -63,6 +63,21 @@ def test_reading_keeps_the_time_to_live_of_what_was_written(logs: Path) -> None:
     ]
     reasons = [turn.reason for turn in found(logs, *rows)]
     assert reasons[1:] == [Reason.NEW, Reason.CHANGED, Reason.CHANGED, Reason.EXPIRED]
+
+
+def test_a_call_of_several_prompts_leaves_the_last_in_the_cache(logs: Path) -> None:
+    """The top level adds up what each of them read: 200,000 of a prompt of 101,000."""
+    prompts = [
+        {"type": "message", **usage(input=10, read=100_000)},
+        {"type": "message", **usage(input=10, read=100_000, m5=990)},
+    ]
+    rows = [
+        answer("a", input=20, read=200_000, m5=990, iterations=prompts),
+        answer("b", 30, read=100_990, m5=2000),
+    ]
+    history = read(logs, rows)
+    (_, after) = turns(history.messages, history.compactions)
+    assert (after.held, after.missed, after.reason) == (101_000, 0, Reason.NEW)
 
 
 def test_a_compaction_explains_more_than_a_gap(logs: Path) -> None:

@@ -181,3 +181,7 @@ class Attention(ctypes.Structure):
         ("group", c_int32),
         ("softcap", c_float),
     )
+
+
+class Ceiling(ctypes.Structure):
+    _fields_ = (("data", c_void_p), ("out", c_void_p), ("n", c_int64))

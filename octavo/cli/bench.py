@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from octavo.bench.datasets import GeneratedSharedPrefix
+from octavo.cli.bench_kernels import kernels
 from octavo.cli.bench_output import HtmlFile, JsonFile, check_files, show
 from octavo.cli.engine_options import with_engine_options
 from octavo.cli.flags import Command
@@ -29,7 +30,7 @@ def make_bench_app() -> typer.Typer:
         rich_markup_mode=None,
         help="Measure an engine in this process, or a server.",
     )
-    for command in (latency, throughput, serve, ablate, sweep):
+    for command in (latency, throughput, serve, ablate, sweep, kernels):
         app.command()(command)
     return app
 

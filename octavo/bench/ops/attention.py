@@ -93,7 +93,7 @@ def decode(kv_dtype: str, sizes: Sizes) -> Problem:
     requests = Requests(kv_dtype, sizes)
     requests.fill()
     n_rows, heads, dim = sizes.n_rows, sizes.n_heads, sizes.head_dim
-    q = torch.randn(n_rows, heads, dim, generator=torch.Generator().manual_seed(~sizes.seed))
+    q = torch.randn(n_rows, heads, dim, generator=torch.Generator().manual_seed(sizes.seed + 1))
     out = floats(n_rows, heads, dim)
     stats, sums = floats(PARTIALS, heads, 2), floats(PARTIALS, heads, dim)
     plan = Plan(Limits(tokens=n_rows, rows=n_rows))

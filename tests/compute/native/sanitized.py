@@ -43,16 +43,23 @@ def build(kind: str, *, without: tuple[str, ...] = (), only: tuple[str, ...] | N
 
 
 def environment(kind: str) -> dict[str, str]:
-    """Of a process that may load such a library: its runtime has to come before everything."""
+    """Of a process that may load such a library: its runtime has to come before everything, and
+    the C++ library right after it, or an exception of torch's finds nobody who knows it."""
+    runtime, plus = (_library(name) for name in (RUNTIMES[kind], "libstdc++.so.6"))
+    return {**os.environ, **SETTINGS, "LD_PRELOAD": f"{runtime} {plus}", "PYTHONPATH": str(ROOT)}
+
+
+def _library(name: str) -> str:
+    """Where the compiler keeps it."""
     compiler = os.environ.get("CXX", "c++")
-    asked = [compiler, f"-print-file-name={RUNTIMES[kind]}"]
+    asked = [compiler, f"-print-file-name={name}"]
     try:
         found = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError) as error:
-        raise NoSanitizer(f"{compiler} does not say where {RUNTIMES[kind]} is: {error}") from None
+        raise NoSanitizer(f"{compiler} does not say where {name} is: {error}") from None
     if not Path(found).is_file():
-        raise NoSanitizer(f"{compiler} comes without {RUNTIMES[kind]}")
-    return {**os.environ, **SETTINGS, "LD_PRELOAD": found, "PYTHONPATH": str(ROOT)}
+        raise NoSanitizer(f"{compiler} comes without {name}")
+    return found
 
 
 def run(

@@ -167,6 +167,9 @@ def ablate(
     num_iters: Annotated[
         int, typer.Option(min=1, max=1000, help="rounds of each variant; the median one is shown")
     ] = 3,
+    n: Annotated[
+        int, typer.Option("--n", min=1, max=128, help="choices of each request, which fork")
+    ] = 1,
     json_file: JsonFile = None,
     html_file: HtmlFile = None,
 ) -> None:
@@ -196,6 +199,7 @@ def ablate(
     rounds = ablation.Rounds(
         max_tokens=max_tokens or 4 * max(one.output_tokens for one in prompts),
         num_iters=num_iters,
+        choices=n,
     )
     result = ablation.ablate(
         lambda changes: open_engine(model, {**options, **changes}),

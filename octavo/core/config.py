@@ -9,6 +9,7 @@ import difflib
 from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any
 
+from octavo.core.ablations import Ablations
 from octavo.core.errors import ConfigError
 from octavo.core.policies import MAX_LENGTH, PAGED, POWER_OF_TWO, Policies
 from octavo.core.spec import DTYPE_BYTES, SCALED_DTYPES, KVSpec
@@ -145,11 +146,13 @@ class EngineConfig:
     cache: CacheOptions = field(default_factory=CacheOptions)
     scheduler: SchedulerOptions = field(default_factory=SchedulerOptions)
     speculation: SpeculationOptions = field(default_factory=SpeculationOptions)
+    ablations: Ablations = field(default_factory=Ablations)
 
     @classmethod
     def of(cls, model: str, **options: Any) -> EngineConfig:
         """From flat keyword options. An unknown name or a nonsense value raises ConfigError."""
         options["model"] = model
+        ablations = Ablations.taken_from(options)
         known = {option.name: option for option in cls.options()}
         for name, value in options.items():
             if name not in known:
@@ -162,6 +165,11 @@ class EngineConfig:
             cache=CacheOptions(**_only(CacheOptions, options)),
             scheduler=SchedulerOptions(**_only(SchedulerOptions, options)),
             speculation=SpeculationOptions(**_only(SpeculationOptions, options)),
+            ablations=ablations,
+        )
+        ablations.check(
+            attention_backend=config.model.attention_backend,
+            prefix_caching=config.cache.enable_prefix_caching,
         )
         _check_speculation(config.speculation)
         return config
@@ -187,6 +195,7 @@ class EngineConfig:
             splits=self.scheduler.enable_chunked_prefill,
             continuous=not self.scheduler.static_batching,
             share_in_flight=self.cache.share_in_flight,
+            copy_on_write=self.ablations.copy_on_write,
         )
 
 

@@ -187,6 +187,10 @@ class TorchBackend:
             device=self._decoder.device,
         )
         backend = select("torch", attention).kind(pool, attention)
+        if not config.ablations.tiled_scores:
+            from octavo.compute.torch_materialised import TorchMaterialised
+
+            backend = TorchMaterialised(pool, attention)
         return TorchExecutor(self._decoder, pool, backend=backend)
 
 

@@ -24,7 +24,7 @@ HtmlFile = Annotated[
     Path | None,
     typer.Option("--html", metavar="FILE", help="write a page with tables and plots there"),
 ]
-NARROWEST = 100  # columns; where there is no terminal a table must not be cut to 80
+NARROWEST = 120  # columns; where there is no terminal a table must not be cut to 80
 
 
 def check_files(*paths: Path | None) -> None:

@@ -47,6 +47,9 @@ class ModelOptions:
         "round float weights to 8 or 4 bits at load, on native kernels; embedding and head to 8",
         choices=QUANTIZATIONS,
     )
+    keep_quantized: bool = _option(
+        True, "keep what quantization has rounded in the cache folder, for the next start"
+    )
     max_model_len: int | None = _option(
         None, "longest prompt plus output in tokens; default: the model's own limit"
     )

@@ -125,6 +125,7 @@ class NativeBackend:
             source,
             dtype=config.model.dtype,
             quantization=config.model.quantization,
+            keep_quantized=config.model.keep_quantized,
             progress=progress,
         )
 

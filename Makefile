@@ -7,7 +7,7 @@ INSTALL := $(PIP) install -c constraints.txt
 MODEL ?= smollm2
 ARGS ?=
 
-.PHONY: help setup serve chat test fix check bench clean
+.PHONY: help setup serve chat test fix check sanitize bench clean
 
 help:
 	@echo "make serve   set up, fetch the default model, serve it on 127.0.0.1:8000"
@@ -15,6 +15,7 @@ help:
 	@echo "make test    set up with the test extras and run the whole suite"
 	@echo "make check   lint, types, import directions, sizes, generated pages"
 	@echo "make fix     let the linter and the formatter repair what they can"
+	@echo "make sanitize  the kernels' tests on builds that watch memory, undefined behaviour and threads"
 	@echo "make bench   the benchmarks behind the figures in docs/"
 	@echo "make setup   only set up    make clean   remove the environment"
 
@@ -55,6 +56,10 @@ check: $(VENV)/.test
 	$(BIN)/lint-imports
 	$(BIN)/python -m scripts.sizes
 	$(BIN)/python -m scripts.reference --check
+
+sanitize: $(VENV)/.test
+	$(BIN)/python -m tests.compute.native.sanitized address $(ARGS)
+	$(BIN)/python -m tests.compute.native.sanitized thread $(ARGS)
 
 bench: $(VENV)/.test
 	$(BIN)/python -m benchmarks.run $(ARGS)

@@ -1,11 +1,13 @@
 """Compiles the kernels into octavo/_native, once per instruction set. Standard library only.
 
 Each instruction set is a library of its own, so that no function compiled for one machine can be
-linked into the code for another. What is up to date is left alone.
+linked into the code for another. What is up to date is left alone. With `--sanitize` the builds are
+watched by the compiler's sanitizers and go to build/: see tests/compute/native/sanitized.py.
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import os
 import platform
@@ -37,22 +39,41 @@ _AVX2 = ("-mavx2", "-mfma", "-mf16c", "-mbmi2")
 _AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni")
 ISA_FLAGS = {"scalar": (), "avx2": _AVX2, "avx512": (*_AVX2, *_AVX512)}
 CPU_SOURCE = "cpu.cpp"
+# What nobody may do: read past an end, lean on undefined behaviour; write where another thread is.
+SANITIZED_ISAS = ("scalar", "avx2")
+_SANITIZED = ("-O1", "-g1", "-fno-omit-frame-pointer")
+SANITIZERS = {
+    "address": (*_SANITIZED, "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"),
+    # A copy that the compiler expands itself is one that nobody watches.
+    "thread": (*_SANITIZED, "-fsanitize=thread", "-fno-builtin-memcpy"),
+}
 
 
 class NoCompiler(Exception):
     """The kernels cannot be built here; the text says why."""
 
 
-def build(target: Path = TARGET, *, extra_flags: tuple[str, ...] = ()) -> list[Path]:
+def build(
+    target: Path = TARGET,
+    *,
+    extra_flags: tuple[str, ...] = (),
+    only: tuple[str, ...] = tuple(ISA_FLAGS),
+    without: tuple[str, ...] = (),
+) -> list[Path]:
     """Build what is missing or older than its sources; returns the libraries that are there.
 
+    `only` these instruction sets, of those that this machine's kind has, `without` these sources.
     Raises NoCompiler with the reason if there is no compiler or it refuses the code.
     """
     compiler = _compiler()
     target.mkdir(parents=True, exist_ok=True)
     wanted = {
         "cpu": (extra_flags, [SOURCES / CPU_SOURCE]),
-        **{isa: ((*flags, *extra_flags), _kernels()) for isa, flags in _isas().items()},
+        **{
+            isa: ((*flags, *extra_flags), _kernels(without))
+            for isa, flags in _isas().items()
+            if isa in only
+        },
     }
     built = []
     with tempfile.TemporaryDirectory() as folder:
@@ -70,13 +91,24 @@ def build(target: Path = TARGET, *, extra_flags: tuple[str, ...] = ()) -> list[P
     return built
 
 
+def build_sanitized(
+    kind: str, *, only: tuple[str, ...] = SANITIZED_ISAS, without: tuple[str, ...] = ()
+) -> Path:
+    """The folder with libraries under the sanitizer `kind`; see `build`. Raises NoCompiler."""
+    name = f"sanitize-{kind}{'-some' if without else ''}"
+    target = SOURCES.parent / "build" / name
+    build(target, extra_flags=SANITIZERS[kind], only=only, without=without)
+    return target
+
+
 def _isas() -> dict[str, tuple[str, ...]]:
     intel = platform.machine().lower() in ("x86_64", "amd64")
     return ISA_FLAGS if intel else {"scalar": ()}
 
 
-def _kernels() -> list[Path]:
-    return sorted(path for path in SOURCES.glob("*.cpp") if path.name != CPU_SOURCE)
+def _kernels(without: tuple[str, ...]) -> list[Path]:
+    left_out = {CPU_SOURCE, *without}
+    return sorted(path for path in SOURCES.glob("*.cpp") if path.name not in left_out)
 
 
 def _compiler() -> str:
@@ -117,9 +149,21 @@ def _run(command: list[str]) -> None:
         print(done.stderr, file=sys.stderr)
 
 
-if __name__ == "__main__":
+def _main() -> None:
+    parser = argparse.ArgumentParser(description="Compile the kernels.")
+    parser.add_argument("--sanitize", choices=SANITIZERS, help="into build/, watched by these")
+    kind = parser.parse_args().sanitize
     try:
+        if kind is not None:
+            print(build_sanitized(kind))
+            return
         for path in build():
             print(path.name)
     except NoCompiler as error:
+        if kind is not None:
+            sys.exit(f"no sanitizer: {error}")
         print(f"Octavo will run on plain torch: {error}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    _main()

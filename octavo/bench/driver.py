@@ -37,8 +37,8 @@ class Driver:
     def step(self) -> None:
         self._engine.step()
 
-    def submit(self, prompt: Prompt, *, max_tokens: int | None = None) -> Record:
-        """Send one request; one that is refused has its reason as `error`.
+    def submit(self, prompt: Prompt, *, max_tokens: int | None = None, choices: int = 1) -> Record:
+        """Send one request of so many `choices`; one that is refused has its reason as `error`.
 
         `max_tokens`: what it says it may generate at most, if that is more than it will: then it
         is ended from outside, as an end-of-sequence token would.
@@ -48,11 +48,12 @@ class Driver:
             temperature=0,
             ignore_eos=True,
             max_tokens=max(prompt.output_tokens, max_tokens or 0),
+            n=choices,
         )
         request = GenerateRequest(prompt_token_ids=prompt.token_ids, params=params)
         try:
             prepared = self._engine.prepare(request)
-            take = partial(self._take, record, prompt.output_tokens)
+            take = partial(self._take, record, choices * prompt.output_tokens)
             self._running[id(record)] = self._engine.submit(prepared, take)
         except OctavoError as error:
             record.error, record.ended_at = error.message, self._clock()
@@ -84,6 +85,7 @@ def run(
     prompts: Sequence[Prompt],
     *,
     max_tokens: int | None = None,
+    choices: int = 1,
     clock: Callable[[], float] = time.perf_counter,
 ) -> list[Record]:
     """All of `prompts` at once, or as fast as the engine's queue takes them. In their order."""
@@ -91,6 +93,7 @@ def run(
     records: list[Record] = []
     while len(records) < len(prompts) or driver.busy:
         while len(records) < len(prompts) and driver.has_room:
-            records.append(driver.submit(prompts[len(records)], max_tokens=max_tokens))
+            prompt = prompts[len(records)]
+            records.append(driver.submit(prompt, max_tokens=max_tokens, choices=choices))
         driver.step()
     return records

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from octavo.bench.datasets import GeneratedSharedPrefix
+from octavo.cli.bench_kernels import kernels
 from octavo.cli.bench_output import HtmlFile, JsonFile, check_files, show
 from octavo.cli.engine_options import with_engine_options
 from octavo.cli.flags import Command
@@ -29,7 +30,7 @@ def make_bench_app() -> typer.Typer:
         rich_markup_mode=None,
         help="Measure an engine in this process, or a server.",
     )
-    for command in (latency, throughput, serve, ablate, sweep):
+    for command in (latency, throughput, serve, ablate, sweep, kernels):
         app.command()(command)
     return app
 
@@ -166,6 +167,9 @@ def ablate(
     num_iters: Annotated[
         int, typer.Option(min=1, max=1000, help="rounds of each variant; the median one is shown")
     ] = 3,
+    n: Annotated[
+        int, typer.Option("--n", min=1, max=128, help="choices of each request, which fork")
+    ] = 1,
     json_file: JsonFile = None,
     html_file: HtmlFile = None,
 ) -> None:
@@ -195,6 +199,7 @@ def ablate(
     rounds = ablation.Rounds(
         max_tokens=max_tokens or 4 * max(one.output_tokens for one in prompts),
         num_iters=num_iters,
+        choices=n,
     )
     result = ablation.ablate(
         lambda changes: open_engine(model, {**options, **changes}),

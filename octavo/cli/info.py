@@ -43,6 +43,7 @@ def info(
     """Show the KV geometry of a model and how many tokens fit in the memory here."""
     config = EngineConfig.of(model, **options)
     from octavo.compute.hub import resolve
+    from octavo.compute.kept_weights import kept
 
     path = resolve(model)
     header = header_of(path)
@@ -52,9 +53,12 @@ def info(
     fits = [fit(config, shape, dtype, memory_bytes, draft=draft) for dtype in dtypes(config)]
     if as_json:
         found = report(model, shape, memory_bytes, fits)
-        print(json.dumps(found | {"sampling": defaults.stated(), "sampling_from": defaults.source}))
+        found |= {"sampling": defaults.stated(), "sampling_from": defaults.source}
+        print(json.dumps(found | {"kept_weights_bytes": kept().n_bytes}))
     else:
         print("\n".join([*lines(model, shape, memory_bytes, fits), f"Sampling: {defaults}"]))
+        if kept().n_files:
+            print(f"Rounded weights kept for the next start: {kept()}")
 
 
 def header_of(path: Path) -> GGUFHeader | None:

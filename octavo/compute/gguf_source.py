@@ -34,6 +34,7 @@ class GGUFSource:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._header = read_header(path)
+        self._fingerprint: bytes | None = None
         stored = {tensor.name: tensor for tensor in self._header.tensors}
         config = from_gguf(self._header.metadata, tensor_names=stored)
         divisors = stored.pop(ROPE_DIVISORS, None)
@@ -84,10 +85,13 @@ class GGUFSource:
                 yield name, tensor.type, raw
 
     def fingerprint(self) -> bytes:
+        if self._fingerprint is not None:
+            return self._fingerprint
         header = self._header
         spans = tuple((tensor.offset, tensor.n_bytes) for tensor in header.tensors)
         file = HashedFile(self._path, header.data_offset, header.file_bytes, spans)
-        return fingerprint(self._config, [file])
+        self._fingerprint = fingerprint(self._config, [file])
+        return self._fingerprint
 
     def _open(self) -> BinaryIO:
         try:

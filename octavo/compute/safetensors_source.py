@@ -37,6 +37,7 @@ class SafetensorsSource:
         self._config = _read_config(folder)
         self._headers = _read_headers(folder)
         self._stored_head = False
+        self._fingerprint: bytes | None = None
         self._files: dict[str, str] = {}
         for file, header in self._headers.items():
             for name in header.tensors:
@@ -72,6 +73,8 @@ class SafetensorsSource:
             yield from self._read(file, names)
 
     def fingerprint(self) -> bytes:
+        if self._fingerprint is not None:
+            return self._fingerprint
         files = [
             HashedFile(
                 self._folder / file,
@@ -81,7 +84,8 @@ class SafetensorsSource:
             )
             for file, header in self._headers.items()
         ]
-        return fingerprint(self._config, files)
+        self._fingerprint = fingerprint(self._config, files)
+        return self._fingerprint
 
     def _read(self, file: str, names: list[str]) -> Iterator[tuple[str, torch.Tensor]]:
         try:

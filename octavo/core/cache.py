@@ -68,7 +68,11 @@ class KVCache:
             self.pool, self.claims, kinds=self.kinds, block_tokens=self.block_tokens, sink=sink
         )
         self._matcher = Matcher(
-            self.pool, self.claims, kinds=self.kinds, block_tokens=self.block_tokens
+            self.pool,
+            self.claims,
+            kinds=self.kinds,
+            block_tokens=self.block_tokens,
+            copy_on_write=policies.copy_on_write,
         )
         self.capacity_tokens = self._largest_sequence()
 
@@ -83,10 +87,12 @@ class KVCache:
     def cost(self, request: Request, match: Match, end: int) -> int:
         """Blocks that leave `available` if `match` is taken and grows to cover `end` tokens."""
         end = max(end, match.n_tokens)
-        new = self.spec.blocks(self._cover(request, end)) - match.n_tokens // self.block_tokens
+        covered = self.spec.blocks(self._cover(request, end))
         peaks = self._peaks(request, end)
-        idle = map(self.pool.idle, match.shared)
-        return sum(min(new + alive, peak) for alive, peak in zip(idle, peaks, strict=True))
+        return sum(
+            min(covered - len(shared) + self.pool.idle(shared), peak)
+            for shared, peak in zip(match.shared, peaks, strict=True)
+        )
 
     def owed(self, request: Request) -> int:
         """Blocks a running request still misses for its known tokens, and for the block after.
@@ -154,14 +160,13 @@ class KVCache:
         for shared in match.shared:  # references first, so that nothing matched is evicted
             self.pool.share(shared)
         groups = [array("i", shared) for shared in match.shared]
-        if match.tails:
-            self._copy_tails(match, groups)
+        n_copied = self._copy(match, groups)
         request.table = BlockTable(groups, stored=match.n_tokens, offered=full)
         request.computed = match.restart
         request.wait = None
-        self.copies += len(match.tails)
-        request.receipt.copied_blocks += len(match.tails)
-        request.receipt.shared_blocks += full
+        self.copies += n_copied
+        request.receipt.copied_blocks += n_copied
+        request.receipt.shared_blocks += len(match.shared[0])
         self.claims.take_keys(request.chain.keys[full:], request)
         if match.n_tokens < request.n_prompt:
             self.claims.take_fork(request)
@@ -169,13 +174,17 @@ class KVCache:
         assert refusal is None, "admission was priced wrongly"
         return None
 
-    def _copy_tails(self, match: Match, groups: list[array[int]]) -> None:
-        """Plan the copies of a partial last block: from here on each holder writes its own."""
-        part = match.n_tokens % self.block_tokens
-        for blocks, tail in zip(groups, match.tails, strict=True):
-            (own,) = self.pool.allocate(1)
-            self._moves.append(Move(Place(DEVICE, tail), Place(DEVICE, own), part))
-            blocks.append(own)
+    def _copy(self, match: Match, groups: list[array[int]]) -> int:
+        """Plan the copies, as of a partial last block: from here on each holder writes its own."""
+        size, n_copied = self.block_tokens, 0
+        for blocks, sources in zip(groups, match.copies, strict=bool(match.copies)):
+            for source in sources:
+                (own,) = self.pool.allocate(1)
+                n_tokens = min(size, match.n_tokens - len(blocks) * size)
+                self._moves.append(Move(Place(DEVICE, source), Place(DEVICE, own), n_tokens))
+                blocks.append(own)
+                n_copied += 1
+        return n_copied
 
     def reserve(self, request: Request, n_tokens: int) -> Refusal | None:
         """Grow the table so that `n_tokens` more can be computed. Atomic."""

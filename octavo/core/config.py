@@ -9,6 +9,7 @@ import difflib
 from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any
 
+from octavo.core.ablations import Ablations
 from octavo.core.errors import ConfigError
 from octavo.core.policies import MAX_LENGTH, PAGED, POWER_OF_TWO, Policies
 from octavo.core.spec import DTYPE_BYTES, SCALED_DTYPES, KVSpec
@@ -45,6 +46,9 @@ class ModelOptions:
         None,
         "round float weights to 8 or 4 bits at load, on native kernels; embedding and head to 8",
         choices=QUANTIZATIONS,
+    )
+    keep_quantized: bool = _option(
+        True, "keep what quantization has rounded in the cache folder, for the next start"
     )
     max_model_len: int | None = _option(
         None, "longest prompt plus output in tokens; default: the model's own limit"
@@ -147,11 +151,13 @@ class EngineConfig:
     cache: CacheOptions = field(default_factory=CacheOptions)
     scheduler: SchedulerOptions = field(default_factory=SchedulerOptions)
     speculation: SpeculationOptions = field(default_factory=SpeculationOptions)
+    ablations: Ablations = field(default_factory=Ablations)
 
     @classmethod
     def of(cls, model: str, **options: Any) -> EngineConfig:
         """From flat keyword options. An unknown name or a nonsense value raises ConfigError."""
         options["model"] = model
+        ablations = Ablations.taken_from(options)
         known = {option.name: option for option in cls.options()}
         for name, value in options.items():
             if name not in known:
@@ -164,6 +170,11 @@ class EngineConfig:
             cache=CacheOptions(**_only(CacheOptions, options)),
             scheduler=SchedulerOptions(**_only(SchedulerOptions, options)),
             speculation=SpeculationOptions(**_only(SpeculationOptions, options)),
+            ablations=ablations,
+        )
+        ablations.check(
+            attention_backend=config.model.attention_backend,
+            prefix_caching=config.cache.enable_prefix_caching,
         )
         _check_speculation(config.speculation)
         return config
@@ -189,6 +200,7 @@ class EngineConfig:
             splits=self.scheduler.enable_chunked_prefill,
             continuous=not self.scheduler.static_batching,
             share_in_flight=self.cache.share_in_flight,
+            copy_on_write=self.ablations.copy_on_write,
         )
 
 

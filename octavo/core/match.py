@@ -6,6 +6,7 @@ Pure: looks at the pool's index, at claims and at tables, and changes nothing.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from octavo.core.claims import Claims, Name
@@ -23,13 +24,13 @@ class Match(NamedTuple):
 
     n_tokens  tokens whose K and V exist; computing resumes at `restart`
     shared    per group, ids of the full blocks to share (NOTHING where no query will read)
-    tails     per group, the partial block to copy; empty if n_tokens ends with a block
+    copies    per group, the blocks after these to copy: the partial last one if there is one
     """
 
     n_tokens: int
     restart: int
     shared: list[list[int]]
-    tails: tuple[int, ...] = ()
+    copies: tuple[Sequence[int], ...] = ()
 
 
 class Wait(NamedTuple):
@@ -44,12 +45,19 @@ class Wait(NamedTuple):
 
 class Matcher:
     def __init__(
-        self, pool: BlockPool, claims: Claims, *, kinds: tuple[Kind, ...], block_tokens: int
+        self,
+        pool: BlockPool,
+        claims: Claims,
+        *,
+        kinds: tuple[Kind, ...],
+        block_tokens: int,
+        copy_on_write: bool = True,
     ) -> None:
         self._pool = pool
         self._claims = claims
         self._kinds = kinds
         self._block = block_tokens
+        self._shares = copy_on_write
         self._closed = [g for g, kind in enumerate(kinds) if kind.closed]
         self._open = [g for g, kind in enumerate(kinds) if not kind.closed]
 
@@ -122,11 +130,12 @@ class Matcher:
             return Wait(source, hit_blocks * self._block) if source.rank < request.rank else None
         restart = request.restart(request.fork_at)
         full, part = divmod(request.fork_at, self._block)
-        shared, tails = [], []
+        shared, copies = [], []
         for kind, blocks in zip(self._kinds, source.table.groups, strict=True):
             first = kind.first_live(restart) // self._block
             if NOTHING in blocks[first : full + bool(part)]:
                 return None  # a window of the source has moved on
-            shared.append([NOTHING] * min(first, full) + list(blocks[first:full]))
-            tails.append(blocks[full] if part else NOTHING)
-        return Match(request.fork_at, restart, shared, tuple(tails) if part else ())
+            kept = full if self._shares else min(first, full)
+            shared.append([NOTHING] * min(first, full) + list(blocks[first:kept]))
+            copies.append(blocks[kept : full + bool(part)])
+        return Match(request.fork_at, restart, shared, tuple(copies))

@@ -54,12 +54,14 @@ class Policies:
     splits          chunked prefill: a prompt takes what the budget leaves; else all or nothing
     continuous      requests enter at any step; else a batch enters when the last one has left
     share_in_flight wait for blocks that another request is computing
+    copy_on_write   a fork shares full blocks; else it copies all, which needs chains without keys
     """
 
     allocator: Allocator = PAGED
     splits: bool = True
     continuous: bool = True
     share_in_flight: bool = True
+    copy_on_write: bool = True
 
     def chunk(self, n_tokens: int, left: int) -> int:
         """How many of `n_tokens` to compute when the budget has `left`."""

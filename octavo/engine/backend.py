@@ -125,6 +125,7 @@ class NativeBackend:
             source,
             dtype=config.model.dtype,
             quantization=config.model.quantization,
+            keep_quantized=config.model.keep_quantized,
             progress=progress,
         )
 
@@ -187,6 +188,10 @@ class TorchBackend:
             device=self._decoder.device,
         )
         backend = select("torch", attention).kind(pool, attention)
+        if not config.ablations.tiled_scores:
+            from octavo.compute.torch_materialised import TorchMaterialised
+
+            backend = TorchMaterialised(pool, attention)
         return TorchExecutor(self._decoder, pool, backend=backend)
 
 

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 class Built:
     engine: Engine
     info: EngineInfo
+    runner: Runner
 
 
 def build(
@@ -91,6 +92,8 @@ def build(
     )
     most = config.scheduler.max_num_seqs
     runner = _runner(backend.executor(config, spec), most, observer)
+    if not config.ablations.kv_cache:
+        runner = _without_kv_cache(runner, config, spec)
     loop = Loop(_scheduler(config, spec, sink, _drafter(config, draft, clock)), runner, clock)
     engine = Engine(
         loop,
@@ -102,7 +105,7 @@ def build(
     info = engine_info(
         config, spec, backend, path=path, max_live=engine.max_live, defaults=defaults, draft=draft
     )
-    return Built(engine, info)
+    return Built(engine, info, runner)
 
 
 def _device(options: ModelOptions) -> torch.device:
@@ -140,6 +143,20 @@ def _runner(executor: Executor, max_num_seqs: int, observer: Observer | None = N
     from octavo.compute.runner import ModelRunner
 
     return ModelRunner(executor, max_num_seqs=max_num_seqs, observer=observer)
+
+
+def _without_kv_cache(runner: Runner, config: EngineConfig, spec: KVSpec) -> Runner:
+    from octavo.compute.recompute import Recompute
+
+    if not all(group.kind.closed for group in spec.groups):
+        raise ConfigError(
+            "kv_cache cannot be off for a model with sliding windows: what has left one is gone",
+            param="kv_cache",
+        )
+    scheduler = config.scheduler
+    return Recompute(
+        runner, max_tokens=scheduler.max_num_batched_tokens, max_rows=scheduler.max_num_seqs
+    )
 
 
 def _scheduler(

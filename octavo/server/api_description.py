@@ -51,7 +51,7 @@ def described(
     content: dict[str, Any] = {JSON: {"schema": schema(answer)}}
     if event is not None:
         # OpenAPI 3.1 cannot describe the events of a stream: they stand beside its text.
-        content[EVENTS] = {"schema": {"type": "string"}, "x-event-schema": schema(event)}
+        content[EVENTS] = {"schema": {}, "x-event-schema": schema(event)}
     responses: dict[int | str, Any] = {200: {"content": content}}
     for status in also:
         responses[status] = {"description": ERRORS[status], "content": content}

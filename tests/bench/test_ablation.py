@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,9 @@ import pytest
 
 from octavo.bench.ablation import (
     ALL_ON,
+    ALL_SCORES,
+    NO_CACHE,
+    NO_COPY_ON_WRITE,
     NO_KERNELS,
     SWITCHED,
     VARIANTS,
@@ -47,9 +51,27 @@ def result(tiny_folder: Path) -> Result:
     return ablate(open_with, PROMPTS, ROUNDS, settings={})
 
 
+def test_forks_that_share_nothing_copy_more(tiny_folder: Path) -> None:
+    copied = {}
+
+    def open_with(changes: Mapping[str, Any]) -> Built:
+        opened = built(tiny_folder, skip_tokenizer_init=True, max_num_seqs=SEATS, **changes)
+        copied[tuple(changes)] = opened.engine
+        return opened
+
+    result = ablate(open_with, PROMPTS[:3], replace(ROUNDS, choices=3), settings={})
+    wanted = 3 * sum(one.output_tokens for one in PROMPTS[:3])
+    for figures in result.figures.values():
+        assert wanted <= figures["output_tokens"] <= wanted + 3 * 3  # they end a step apart
+    some, all_of_them = (
+        copied[tuple(one.options)].stats().copied_blocks for one in (NO_CACHE, NO_COPY_ON_WRITE)
+    )
+    assert all_of_them > some
+
+
 def test_every_variant_answers_the_whole_load(result: Result) -> None:
     started = [one.name for one in VARIANTS if one.name != "powers of two reserved"]
-    assert list(result.figures) == [ALL_ON, *started]
+    assert list(result.figures) == [ALL_ON, *started, ALL_SCORES.name]
     for figures in result.figures.values():
         assert (figures["completed"], figures["failed"]) == (20, 0)
         assert figures["output_tokens"] == sum(one.output_tokens for one in PROMPTS)
@@ -66,13 +88,16 @@ def test_the_work_shows_what_is_off(result: Result) -> None:
     assert no_cache["input_tokens"] == all_on["input_tokens"] == n_prompt
     assert figures["no in-flight sharing"]["computed_tokens"] > all_on["computed_tokens"]
     assert figures["max_tokens reserved"]["steps"] > all_on["steps"]
+    assert figures["no KV cache"]["computed_tokens"] > 5 * no_cache["computed_tokens"]
+    assert figures["no KV cache"]["steps"] == no_cache["steps"]
 
 
 def test_what_did_not_start_or_cannot_be_switched_is_named(result: Result) -> None:
     notes = "\n".join(result.notes)
     assert "powers of two reserved: it does not start" in notes
     assert f"{NO_KERNELS.name}: they are not used here" in notes
-    assert "copy-on-write" in notes
+    assert f"{NO_COPY_ON_WRITE.name}: nothing forks" in notes
+    assert "no KV cache: × is over no prefix cache" in notes
 
 
 def test_the_table_has_a_row_for_each(result: Result) -> None:

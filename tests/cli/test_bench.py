@@ -78,6 +78,21 @@ def test_sweep(octavo: Run, model: str, tmp_path: Path) -> None:
     assert page_file.read_text().count("<svg") == 2
 
 
+def test_kernels(octavo: Run, tmp_path: Path) -> None:
+    figures_file = tmp_path / "out.json"
+    done = octavo(
+        *("bench", "kernels", "--ops", "norm,linear", "--formats", "Q4_1", "--rows", "1,2"),
+        *("--hidden-size", "256", "--intermediate-size", "256", "--min-seconds", "0"),
+        *("--threads", "1", "--json", str(figures_file)),
+    )
+    if "not built" in done.err:
+        pytest.skip(done.err)
+    assert done.code == 0, done.err
+    assert "of ceiling" in done.out
+    ops = json.loads(figures_file.read_text())["figures"]["ops"]
+    assert list(ops) == [f"{op}, {n} rows" for op in ("linear Q4_1", "norm") for n in (1, 2)]
+
+
 def test_serve(octavo: Run, tmp_path: Path) -> None:
     folder, figures_file = tmp_path / "model", tmp_path / "out.json"
     talker(folder)
@@ -105,6 +120,9 @@ def test_serve(octavo: Run, tmp_path: Path) -> None:
         (("latency", "--block-size", "0"), "block_size"),
         (("ablate", "--static-batching"), "static_batching"),
         (("sweep", "--max-num-batched-tokens", "8..4"), "max_num_batched_tokens"),
+        (("kernels", "--rows", "0"), "rows"),
+        (("kernels", "--rows", "1,,2"), "rows"),
+        (("kernels", "--formats", "Q9"), "formats"),
         (("serve", "--base-url", "127.0.0.1:8000"), "base_url"),
         (("serve", "--request-rate", "0"), "request_rate"),
         (("serve", "--goodput", "itl:5"), "goodput"),

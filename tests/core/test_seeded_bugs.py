@@ -29,9 +29,9 @@ def tail_shared_instead_of_copied(patch: pytest.MonkeyPatch) -> None:
 
     def shares(self: KVCache, request: Request, match: Match, n: int) -> Any:
         refusal = admit(self, request, match, n)
-        if refusal is None and match.tails and request.table is not None:
+        if refusal is None and any(match.copies) and request.table is not None:
             at = match.n_tokens // self.block_tokens
-            for blocks, tail in zip(request.table.groups, match.tails, strict=True):
+            for blocks, (tail,) in zip(request.table.groups, match.copies, strict=True):
                 self.pool.drop((blocks[at],))
                 self.pool.share((tail,))
                 blocks[at] = tail

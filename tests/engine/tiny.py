@@ -20,7 +20,12 @@ from octavo.engine.types import Chunk, GenerateRequest
 from tests.checkpoints import tiny_llama
 
 VOCAB = 256
-DEFAULTS: dict[str, Any] = {"dtype": "float32", "threads": 1, "num_blocks": 256}
+DEFAULTS: dict[str, Any] = {
+    "dtype": "float32",
+    "threads": 1,
+    "num_blocks": 256,
+    "keep_quantized": False,
+}
 GREEDY = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True)
 
 

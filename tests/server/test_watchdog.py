@@ -153,7 +153,8 @@ class Scene:
         self._serving.__exit__(*error)
 
     def ask(self, n: int, eventually: Eventually) -> None:
-        """Half of them streamed; two run and have begun to answer, the others wait."""
+        """Half of them streamed, the first among them; two run and have begun to answer, the others
+        wait."""
 
         def one(i: int) -> None:
             body = {"model": "tiny", "prompt": prompt(20 + i), "max_tokens": 400}
@@ -162,7 +163,10 @@ class Scene:
             self.answers.append((i % 2 == 0, answer))
 
         self._threads = [threading.Thread(target=one, args=(i,)) for i in range(n)]
-        for thread in self._threads:
+        first, *others = self._threads
+        first.start()
+        eventually(lambda: self.begun(1))
+        for thread in others:
             thread.start()
         eventually(lambda: self.begun(n))
 

@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 import torch
 
-from octavo.compute.native.panels import Grid
+from octavo.compute.native.panels import LANES, PREFETCHED_BYTES, Grid
+from octavo.compute.native.structs import Weights
 from octavo.core.errors import ModelFileError
 
 GROUP = 32
@@ -49,6 +50,30 @@ def round_matrix(matrix: torch.Tensor, kind: str, *, name: str) -> Grid:
         bits=8 if eight else 4,
         group=GROUP,
         zero=_ZERO if eight else 0,
+    )
+
+
+def grid_bytes(n: int, k: int, kind: str) -> int:
+    """Bytes of what `round_matrix` and `panels.pack` make of a matrix [n, k], without what is only
+    there to be prefetched."""
+    eight = kind == "int8"
+    values, numbers = LANES * GROUP // (1 if eight else 2), LANES * 2 * (1 if eight else 2)
+    return -(-n // LANES) * (k // GROUP) * (values + numbers)
+
+
+def grid_weights(memory: torch.Tensor, n: int, k: int, kind: str) -> Weights:
+    """The struct of such memory, with what is prefetched."""
+    assert memory.numel() == grid_bytes(n, k, kind) + PREFETCHED_BYTES
+    eight = kind == "int8"
+    return Weights(
+        data=memory.data_ptr(),
+        n=n,
+        k=k,
+        bits=8 if eight else 4,
+        group=GROUP,
+        zero=_ZERO if eight else 0,
+        minima=0 if eight else 1,
+        wide=0,
     )
 
 

@@ -6,7 +6,7 @@ is kept as it came only until its field is whole, so there is one copy of the we
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -115,14 +115,19 @@ class _Fields:
             del self._parts[key]
 
     def model(self) -> ModelPanels:
-        layers: list[dict[str, object]] = [{} for _ in range(self._config.n_layers)]
-        top: dict[str, object] = {}
-        for (layer, field), value in self._done.items():
-            (top if layer is None else layers[layer])[field] = value
-        if self._config.tie_embeddings:
-            top["head"] = top["embed"]
-        made = tuple(LayerPanels(**layer) for layer in layers)  # type: ignore[arg-type]
-        return ModelPanels(layers=made, **top)  # type: ignore[arg-type]
+        return assembled(self._config, self._done)
+
+
+def assembled(config: ModelConfig, fields: Mapping[tuple[int | None, str], object]) -> ModelPanels:
+    """A model of its fields by layer (None: outside the layers) and name."""
+    layers: list[dict[str, object]] = [{} for _ in range(config.n_layers)]
+    top: dict[str, object] = {}
+    for (layer, field), value in fields.items():
+        (top if layer is None else layers[layer])[field] = value
+    if config.tie_embeddings:
+        top["head"] = top["embed"]
+    made = tuple(LayerPanels(**layer) for layer in layers)  # type: ignore[arg-type]
+    return ModelPanels(layers=made, **top)  # type: ignore[arg-type]
 
 
 def _rows(part: Part) -> int:

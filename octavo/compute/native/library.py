@@ -83,6 +83,7 @@ def _load(isa: str) -> Library:
     handle.octavo_kv_slab_bytes.argtypes = (ctypes.c_int32, number, number)
     handle.octavo_kv_copy.argtypes = (pool, number, number, number, number)
     handle.octavo_kv_zero.argtypes = (pool, number)
+    handle.octavo_ceiling_vectors.restype = number
     handle.octavo_kv_read.argtypes = (pool, number, number, number, ctypes.c_void_p)
     return Library(isa, handle)
 

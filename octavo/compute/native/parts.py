@@ -43,10 +43,15 @@ def parts(
         if len(shape) == 1:
             yield name, values
         elif quantization is not None:
-            kind = "int8" if where[name].field in TABLES else quantization
+            kind = kind_of(where[name].field, quantization)
             yield name, round_matrix(values, kind, name=name)
         else:
             yield name, Floats(values.bfloat16() if round_to_bf16 else values)
+
+
+def kind_of(field: str, quantization: str) -> str:
+    """What a matrix of that field is rounded to."""
+    return "int8" if field in TABLES else quantization
 
 
 def _stored(source: WeightSource) -> Iterator[tuple[str, str, torch.Tensor]]:

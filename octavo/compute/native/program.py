@@ -82,7 +82,7 @@ class Recorder:
         self._last = Operand(HEAD_ROWS, config.hidden_size)
         self._stats = floats(PARTIALS, heads, 2)
         self._sums = floats(PARTIALS, heads, dim)
-        self._plans = [_Plan(limits) for _ in shape.groups]
+        self._plans = [Plan(limits) for _ in shape.groups]
         self._places = {
             layer: (number, index)
             for number, group in enumerate(shape.groups)
@@ -237,7 +237,7 @@ class Recorder:
         )
 
 
-class _Plan:
+class Plan:
     """Room for one group's plan of a step."""
 
     def __init__(self, limits: Limits) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from octavo.compute.attention import AttentionShape
 from octavo.compute.gguf_quants import PLAIN
+from octavo.compute.native import packed_file
 from octavo.compute.native.executor import NativeExecutor
 from octavo.compute.native.gguf_grids import GRIDS
 from octavo.compute.native.layers import ModelPanels, load_panels
@@ -115,12 +116,23 @@ def read_panels(
     *,
     dtype: str,
     quantization: str | None,
+    keep_quantized: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> ModelPanels:
     """The weights of a source that `refusals` let pass, packed: values as the file has them, or
-    rounded as `quantization` or dtype bfloat16 says."""
-    found = parts(source, quantization=quantization, round_to_bf16=dtype == "bfloat16")
-    return load_panels(source, found, progress=progress)
+    rounded as `quantization` or dtype bfloat16 says. `keep_quantized`: those that `quantization`
+    rounds are kept for the next start, and taken from there if they are."""
+    if quantization is None or not keep_quantized:
+        found = parts(source, quantization=quantization, round_to_bf16=dtype == "bfloat16")
+        return load_panels(source, found, progress=progress)
+    key, config = packed_file.key_of(source.fingerprint(), quantization), source.config()
+    kept = packed_file.read(key, config, quantization=quantization)
+    if kept is None:
+        kept = read_panels(source, dtype=dtype, quantization=quantization, progress=progress)
+        packed_file.save(kept, key, config, quantization=quantization)
+    elif progress is not None:
+        progress(1, 1)
+    return kept
 
 
 def make_executor(

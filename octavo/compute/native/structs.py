@@ -185,3 +185,7 @@ class Attention(ctypes.Structure):
 
 class Choose(ctypes.Structure):
     _fields_ = (("choices", c_void_p), ("tokens", c_void_p), ("vocab", c_int64))
+
+
+class Ceiling(ctypes.Structure):
+    _fields_ = (("data", c_void_p), ("out", c_void_p), ("n", c_int64))

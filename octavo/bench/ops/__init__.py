@@ -1,0 +1,1 @@
+"""The kernels' ops, one by one: what each computes, how exactly, and what it costs."""

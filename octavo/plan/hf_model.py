@@ -53,6 +53,8 @@ def from_hf(
     mtp_name = first_of(fields, *MTP_LAYERS)
     mtp_layers = fields.count(mtp_name, limit=64) if mtp and mtp_name else 0
     parts, heads, rule = _parts(fields, text, n_layers=n_layers, mtp_layers=mtp_layers)
+    if not parts:
+        raise fields.error("num_hidden_layers", f"is {n_layers}, and none of them keeps anything")
     context = first_of(fields, *CONTEXTS)
     hidden = first_of(fields, "hidden_size", "n_embd", "d_model")
     kv_dtype, kv_rule = kv_dtype_of(config, text, quantization)

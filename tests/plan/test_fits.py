@@ -217,6 +217,7 @@ def test_powers_of_two() -> None:
         ('{"timestamp": 0, "input_length": 6755, "output_length": 500, "hash_ids": [0]}\n', [7255]),
         ("TIMESTAMP,ContextTokens,GeneratedTokens\nx,374,44\nx,396,109\n", [418, 505]),
         ('{"block_size": 64, "requests": [{"t": 0, "in": 100, "out": 5}]}', [105]),
+        ('{"requests": [{"in": 9, "out": 1}]}\n{"requests": [{"in": 20, "out": 2}]}\n', [10, 22]),
     ],
 )
 def test_traces(text: str, lengths: list[int]) -> None:
@@ -238,6 +239,7 @@ def test_traces(text: str, lengths: list[int]) -> None:
         '{"requests": [{"in": "many", "out": 5}]}',
         '{"requests": [3]}',
         '{"requests": []}',
+        '{"requests": [{"in": 9, "out": 1}]}\n{"requests": ',
         "[" * 100_000,
         '{"requests": ' + "[" * 100_000,
     ],

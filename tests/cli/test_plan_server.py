@@ -72,6 +72,8 @@ def test_prediction_stands_beside_observation(octavo: Run) -> None:
         assert text in done.out
     assert "250" in done.out  # requests of 128 tokens, 8 blocks each
     assert record["planned"]["bytes_per_token"] == INT8_TOKEN_BYTES
+    assert record["planned"]["room_bytes"] == 32_000 * INT8_TOKEN_BYTES
+    assert record["planned"]["requests_at_once"] == 250
     assert record["observed"] == {
         "bytes_per_token": None,
         "capacity_tokens": None,

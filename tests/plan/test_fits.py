@@ -13,6 +13,7 @@ from octavo.plan.fits import Room, power_of_two
 from octavo.plan.formats import kv_format
 from octavo.plan.lengths import fixed, of_trace
 from octavo.plan.plan import planned
+from octavo.plan.record import as_record
 from octavo.plan.sizes import GB, GIB, KIB, parse_size
 from octavo.pricing.cost import dollars_per_million
 
@@ -159,6 +160,12 @@ def test_a_number_of_blocks_replaces_the_bill() -> None:
     assert plan.room is not None
     assert plan.room.longest_context() == 26_306 * 16
     assert plan.room.blocks(16) == 26_306
+
+
+def test_blocks_are_as_many_as_were_given_where_layers_have_windows() -> None:
+    record = as_record(planned(planned_card("gemma-3-27b"), Ask(num_blocks=1000)))
+    assert record["fits"]["blocks"] == 1000
+    assert record["memory"]["kv_room_bytes"] == 1000 * record["kv"]["bytes_per_block"]
 
 
 def test_no_room_is_said_and_not_counted() -> None:

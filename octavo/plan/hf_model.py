@@ -66,7 +66,7 @@ def from_hf(
         hidden_size=fields.size(hidden) if hidden else None,
         query_heads=heads.query_heads,
         head_dim=heads.key_dim,
-        score_width=_score_width(fields, parts, heads, n_layers),
+        score_width=_score_width(fields, parts, heads),
         max_position=fields.size(context, limit=MAX_CONTEXT) if context else None,
         weight_dtype=weight_dtype_of(config, text, quantization),
         kv_dtype=kv_dtype,
@@ -170,7 +170,7 @@ def _searched(
     return read_parts(fields, text, kinds=kinds, heads=found, mtp_layers=0), found
 
 
-def _score_width(fields: Fields, parts: tuple[Part, ...], heads: Heads, n_layers: int) -> int:
+def _score_width(fields: Fields, parts: tuple[Part, ...], heads: Heads) -> int:
     """Multiply-adds of one new token with one stored one, over the layers that read everything."""
     if fields.has("kv_lora_rank"):
         rank, rope = fields.size("kv_lora_rank"), fields.size("qk_rope_head_dim")

@@ -54,8 +54,15 @@ def plan(
     if cards:
         return list_cards()
     if server is not None:
+        if demands.given or mtp or explain or html or svg:
+            raise ConfigError(
+                "--server: shows a server as it runs; only a MODEL and --json go with it",
+                param="server",
+            )
         return show_live(server, models, as_json=as_json)
     names = _names(models)
+    if explain and len(names) > 1:
+        raise ConfigError("--explain: formulas are of one MODEL, not of several", param="explain")
     ask = demands.ask()
     from octavo.cli.plan_model import open_model
     from octavo.plan.plan import planned

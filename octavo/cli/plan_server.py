@@ -15,12 +15,14 @@ if TYPE_CHECKING:
 
 TIMEOUT_SECONDS = 10.0
 MAX_ANSWER_BYTES = 8 << 20
+MAX_NAME_CHARS = 200
 
 
 def observe(url: str, *, transport: httpx.BaseTransport | None = None) -> Observed:
     """Raises ConfigError for a wrong URL and EngineError where no such server answers."""
     import httpx
 
+    from octavo.cli.server_key import key_headers
     from octavo.plan.live import observed
 
     try:
@@ -33,7 +35,11 @@ def observe(url: str, *, transport: httpx.BaseTransport | None = None) -> Observ
             f"server is {url[:80]!a}; give it as http://127.0.0.1:8000", param="server"
         )
     limits = httpx.Timeout(TIMEOUT_SECONDS)
-    with httpx.Client(timeout=limits, transport=transport, trust_env=False) as client:
+    headers = key_headers()
+    # No proxy of the environment: the key is for this server alone.
+    with httpx.Client(
+        timeout=limits, transport=transport, trust_env=False, headers=headers
+    ) as client:
         models = _text(client, url, "/v1/models")
         metrics = _text(client, url, "/metrics")
     return observed(metrics, _first_model(models))
@@ -62,6 +68,7 @@ def _first_model(text: str) -> str:
         name = json.loads(text)["data"][0]["id"]
     except (ValueError, LookupError, TypeError, RecursionError):
         raise EngineError("the server's /v1/models names no model") from None
-    if not isinstance(name, str):
+    # It is shown in a terminal and looked up as a model.
+    if not isinstance(name, str) or len(name) > MAX_NAME_CHARS or not name.isprintable():
         raise EngineError("the server's /v1/models names no model")
     return name

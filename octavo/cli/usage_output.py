@@ -48,9 +48,11 @@ def show(source: Source, view: str, *, as_json: bool) -> None:
 
 def show_ledger(url: str, view: str, wanted: Filter, *, as_json: bool) -> None:
     """The same table from a server."""
+    from octavo.cli.server_key import key_headers
     from octavo.usage.ledger import ledger_report
 
-    show_report(ledger_report(url, view, wanted), as_json=as_json)
+    report = ledger_report(url, view, wanted, headers=key_headers())
+    show_report(report, as_json=as_json)
 
 
 def show_report(report: Report, *, as_json: bool) -> None:

@@ -12,6 +12,7 @@ WIDTH, HEIGHT = 640, 300
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 12, 44
 COLOURS = ("#1f6feb", "#d1242f", "#1a7f37", "#8250df", "#9a6700")
 MOST_POINTS = 400
+DIGIT_WIDTH = 7  # at 12 pixels
 BAR_HEIGHT, BAR_LEFT, BAR_RIGHT = 26, 230, 110
 
 
@@ -49,6 +50,19 @@ def ticks(high: float) -> list[float]:
     return [i * step for i in range(math.ceil(high / step) + 1)]
 
 
+def labels(axis: Axis) -> list[tuple[float, str]]:
+    """Places and texts of ticks from the last one down, without those that would run into it."""
+    found: list[tuple[float, str]] = []
+    free = float(WIDTH)
+    for value in reversed(axis.ticks):
+        place, text = axis.at(value), f"{value:,.10g}"
+        half = len(text) * DIGIT_WIDTH / 2
+        if not found or place + half <= free:
+            found.append((place, text))
+            free = place - half - DIGIT_WIDTH
+    return found
+
+
 def draw_lines(plot: Lines) -> str:
     """Axes with labels, a line for each series and, of several, their names."""
     points = [point for line in plot.series.values() for point in line]
@@ -58,9 +72,9 @@ def draw_lines(plot: Lines) -> str:
     for value in y.ticks:
         parts.append(_line(LEFT, y.at(value), WIDTH - RIGHT, y.at(value)))
         parts.append(_text(LEFT - 8, y.at(value) + 4, f"{value:g}", anchor="end"))
-    for value in x.ticks:
-        parts.append(_line(x.at(value), HEIGHT - BOTTOM, x.at(value), HEIGHT - BOTTOM + 4))
-        parts.append(_text(x.at(value), HEIGHT - BOTTOM + 18, f"{value:g}"))
+    low = HEIGHT - BOTTOM
+    parts += [_line(x.at(value), low, x.at(value), low + 4) for value in x.ticks]
+    parts += [_text(place, HEIGHT - BOTTOM + 18, label) for place, label in labels(x)]
     parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, plot.x_label))
     middle = (TOP + HEIGHT - BOTTOM) / 2
     turned = f' transform="rotate(-90 14 {middle:.1f})"'

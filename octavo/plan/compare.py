@@ -28,7 +28,7 @@ def comparison(plans: Sequence[Plan]) -> Table:
                 whole(kv["bytes_per_token"]),
                 binary(kv["fixed_bytes_per_sequence"]),
                 f"{binary(plan.geometry.sequence_bytes(at_most, plan.fmt, plan.tp))} "
-                f"at {at_most >> 10}k",
+                f"at {at_most:,}",
                 whole(fits["reserved_max"]),
                 whole(fits["paged"]),
                 f"{rates['decode_ms']:.2f}" if "decode_ms" in rates else BLANK,

@@ -52,8 +52,8 @@ class Room:
         return low
 
     def blocks(self, block_tokens: int) -> int:
-        """Blocks of `block_tokens` in the room, one of all layers that grow."""
-        block_bytes = self.geometry.token_bytes(self.fmt, self.tp) * block_tokens
+        """Blocks of `block_tokens` in the room, each of all layers, windowed ones too."""
+        block_bytes = self.geometry.early_token_bytes(self.fmt, self.tp) * block_tokens
         return self.room_bytes // block_bytes if block_bytes else 0
 
     def exact(self, lengths: Sequence[int]) -> Allocator:

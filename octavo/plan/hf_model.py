@@ -53,6 +53,8 @@ def from_hf(
     mtp_name = first_of(fields, *MTP_LAYERS)
     mtp_layers = fields.count(mtp_name, limit=64) if mtp and mtp_name else 0
     parts, heads, rule = _parts(fields, text, n_layers=n_layers, mtp_layers=mtp_layers)
+    if not parts:
+        raise fields.error("num_hidden_layers", f"is {n_layers}, and none of them keeps anything")
     context = first_of(fields, *CONTEXTS)
     hidden = first_of(fields, "hidden_size", "n_embd", "d_model")
     kv_dtype, kv_rule = kv_dtype_of(config, text, quantization)
@@ -64,7 +66,7 @@ def from_hf(
         hidden_size=fields.size(hidden) if hidden else None,
         query_heads=heads.query_heads,
         head_dim=heads.key_dim,
-        score_width=_score_width(fields, parts, heads, n_layers),
+        score_width=_score_width(fields, parts, heads),
         max_position=fields.size(context, limit=MAX_CONTEXT) if context else None,
         weight_dtype=weight_dtype_of(config, text, quantization),
         kv_dtype=kv_dtype,
@@ -168,7 +170,7 @@ def _searched(
     return read_parts(fields, text, kinds=kinds, heads=found, mtp_layers=0), found
 
 
-def _score_width(fields: Fields, parts: tuple[Part, ...], heads: Heads, n_layers: int) -> int:
+def _score_width(fields: Fields, parts: tuple[Part, ...], heads: Heads) -> int:
     """Multiply-adds of one new token with one stored one, over the layers that read everything."""
     if fields.has("kv_lora_rank"):
         rank, rope = fields.size("kv_lora_rank"), fields.size("qk_rope_head_dim")

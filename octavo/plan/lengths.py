@@ -48,14 +48,18 @@ def fixed(tokens: int) -> Lengths:
 
 def of_trace(text: str, name: str) -> Lengths:
     """Read a trace: JSON lines with input_length and output_length (Mooncake), CSV with
-    ContextTokens and GeneratedTokens (Azure), or a session with requests of in and out.
+    ContextTokens and GeneratedTokens (Azure), or a session with requests of in and out, or one on
+    each line (`octavo usage export`).
 
     Raises ConfigError naming the line.
     """
     head = text.lstrip()[:1]
     if head == "{":
         first = text.lstrip().partition("\n")[0]
-        found = _json_lines(text, name) if '"input_length"' in first else _session(text, name)
+        if '"input_length"' in first:
+            found = _json_lines(text, name)
+        else:
+            found = _session_lines(text, name) if _is_session(first) else _session(text, name)
     else:
         found = _csv(text, name)
     if not found:
@@ -73,6 +77,23 @@ def _json_lines(text: str, name: str) -> list[Pair]:
         if line.strip():
             row = _parsed(line, f"{name}: line {number}")
             found.append(_pair(row, "input_length", "output_length", f"{name}: line {number}"))
+            _check_count(found, name)
+    return found
+
+
+def _is_session(line: str) -> bool:
+    """Whether one line holds a whole session: further ones may follow."""
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _session_lines(text: str, name: str) -> list[Pair]:
+    found: list[Pair] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip():
+            found += _session(line, f"{name}: line {number}")
             _check_count(found, name)
     return found
 

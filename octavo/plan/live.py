@@ -113,7 +113,7 @@ def beside(model: PlannedModel, seen: Observed) -> Table:
         ("room", binary(room), _room(seen, tokens)),
         ("mean request, tokens", BLANK, _shown(length)),
         ("slots lost per request", _shown((block - 1) / 2), _shown(seen.lost_per_request)),
-        ("requests at once", _fitting(model, fmt, room, seen), _shown(seen.running)),
+        ("requests at once", _shown(_fitting(model, fmt, room, seen)), _shown(seen.running)),
         ("waiting", BLANK, _shown(seen.waiting)),
         ("blocks in use", BLANK, _percent(seen.usage)),
         ("prefix hit rate, tokens", BLANK, _percent(seen.hit_rate)),
@@ -125,11 +125,15 @@ def beside(model: PlannedModel, seen: Observed) -> Table:
 
 def live_record(model: PlannedModel, seen: Observed) -> dict[str, object]:
     """The same as plain values."""
-    token_bytes = model.geometry.early_token_bytes(seen.fmt())
+    fmt = seen.fmt()
+    token_bytes = model.geometry.early_token_bytes(fmt)
+    room = (seen.capacity_tokens or seen.num_blocks * seen.block_tokens) * token_bytes
     return {
         "model": seen.model,
         "planned": {
             "bytes_per_token": token_bytes,
+            "room_bytes": room,
+            "requests_at_once": _fitting(model, fmt, room, seen),
             "lost_slots_per_request": (seen.block_tokens - 1) / 2,
         },
         "observed": {
@@ -147,13 +151,13 @@ def live_record(model: PlannedModel, seen: Observed) -> dict[str, object]:
     }
 
 
-def _fitting(model: PlannedModel, fmt: KVFormat, room: int, seen: Observed) -> str:
-    """Requests of the observed mean length that the room holds."""
+def _fitting(model: PlannedModel, fmt: KVFormat, room: int, seen: Observed) -> int | None:
+    """Requests of the observed mean length that the room holds; None before the first one."""
     if seen.mean_length is None:
-        return BLANK
+        return None
     tokens = max(1, round(seen.mean_length))
     each = model.geometry.paged_bytes(tokens, fmt, block_tokens=seen.block_tokens)
-    return f"{room // each:,}"
+    return room // each
 
 
 def _room(seen: Observed, tokens: int) -> str:

@@ -9,7 +9,14 @@ from dataclasses import dataclass, replace
 
 from octavo.core.errors import ConfigError
 from octavo.plan.ask import Ask
-from octavo.plan.calibration import CALIBRATIONS, MAX_BATCH, MAX_GPUS, Calibration, exactly
+from octavo.plan.calibration import (
+    CALIBRATIONS,
+    MAX_BATCH,
+    MAX_CONTEXT,
+    MAX_GPUS,
+    Calibration,
+    exactly,
+)
 from octavo.plan.fits import PAGED_BLOCKS, Allocator, Room
 from octavo.plan.formats import KVFormat, kv_format
 from octavo.plan.fragmentation import Shares, steady_shares_of
@@ -64,6 +71,11 @@ class Plan:
         if beyond:
             n = len(self.ask.lengths.tokens)
             found.append(f"{beyond:,} of {n:,} lengths are beyond the context of {self.context:,}")
+        fits = self.paged()
+        if self.roofline is not None and fits is not None and fits.requests < self.batch:
+            found.append(
+                f"Times and dollars are of {self.batch:,} requests at once; {fits.requests:,} fit"
+            )
         return found
 
     @property
@@ -190,6 +202,8 @@ def _roofline(
         reason = no_room
     elif ask.gpus > MAX_GPUS:
         reason = f"{ask.gpus} GPUs: times are calibrated for one machine of up to {MAX_GPUS}"
+    else:
+        reason = _beyond(ask)
     if calibration is None or model.parameters is None or found.weights_bytes is None or reason:
         if ask.itl_ms is not None or ask.ttft_ms is not None:
             raise ConfigError(f"itl_ms and ttft_ms need times: {reason}", param="itl_ms")
@@ -205,6 +219,16 @@ def _roofline(
         flops=gpu.flops(name),
         calibration=calibration,
     ), ""
+
+
+def _beyond(ask: Ask) -> str:
+    """Why no calibration covers these demands; "" where one may."""
+    timed = max(ask.lengths.tokens) if ask.ttft_ms is not None else round(ask.lengths.mean)
+    if timed > MAX_CONTEXT:
+        return f"requests of {timed:,} tokens: times are calibrated up to {MAX_CONTEXT:,}"
+    if (ask.batch or 0) > MAX_BATCH:
+        return f"a batch of {ask.batch:,}: times are calibrated up to {MAX_BATCH:,}"
+    return ""
 
 
 def calibrated(gpu: GPU, ask: Ask) -> Calibration | None:

@@ -35,6 +35,10 @@ class Filter:
     project: str = ""
     model: str = ""
 
+    def __post_init__(self) -> None:
+        if self.since is not None and self.until is not None and self.since > self.until:
+            raise ConfigError("--since: is after --until", param="since")
+
     def kept(self, messages: Iterable[Message], zone: tzinfo | None) -> list[Message]:
         """`zone` None: that of this machine."""
         return [one for one in messages if self._keeps(one, zone)]

@@ -5,9 +5,9 @@ The server counts by its own day (UTC) and charges its operator's prices, in one
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from datetime import date, timedelta
+from types import MappingProxyType
 from typing import Any
 
 from octavo.core.errors import ConfigError, EngineError
@@ -19,20 +19,22 @@ SECONDS = 30.0
 MAX_ANSWER_BYTES = 16 << 20
 MAX_SUM = 1 << 62
 BY = {"daily": "day", "weekly": "day", "monthly": "day", "model": "model", "key": "key"}
-API_KEY = "OCTAVO_API_KEY"
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
-def ledger_report(url: str, group: str, wanted: Filter) -> Report:
+def ledger_report(
+    url: str, group: str, wanted: Filter, *, headers: Mapping[str, str] = NO_HEADERS
+) -> Report:
     """Raises ConfigError for a question that the ledger cannot answer, EngineError if it does not.
 
-    The key of a protected server is taken from OCTAVO_API_KEY.
+    `headers`: the key of a protected server.
     """
     if group not in BY:
         raise ConfigError(f"--server: the ledger knows no {group}; ask for {', '.join(BY)}")
     if wanted.project or (wanted.model and group != "model"):
         name = "project" if wanted.project else "model"
         raise ConfigError(f"--server: the ledger's rows cannot be chosen by --{name}", param=name)
-    answer = _asked(url, _question(group, wanted))
+    answer = _asked(url, _question(group, wanted), headers)
     data = answer.get("data")
     if not isinstance(data, list) or not all(isinstance(one, dict) for one in data):
         raise EngineError("--server: the answer of /v1/usage is not understood")
@@ -71,21 +73,17 @@ def _question(group: str, wanted: Filter) -> dict[str, str]:
     return asked
 
 
-def _asked(url: str, question: Mapping[str, str]) -> Mapping[str, Any]:
+def _asked(url: str, question: Mapping[str, str], headers: Mapping[str, str]) -> Mapping[str, Any]:
     import json
 
     import httpx
 
-    key = os.environ.get(API_KEY, "")
-    if not (key.isascii() and key.isprintable()):
-        raise ConfigError(f"{API_KEY}: a key has only printable ASCII characters", param=API_KEY)
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
     place = url.rstrip("/").removesuffix("/v1") + "/v1/usage"
     try:
         # No proxy of the environment: the key is for this server alone.
         with (
             httpx.Client(timeout=SECONDS, trust_env=False) as client,
-            client.stream("GET", place, params=dict(question), headers=headers) as response,
+            client.stream("GET", place, params=dict(question), headers=dict(headers)) as response,
         ):
             if response.status_code != httpx.codes.OK:
                 raise EngineError(f"--server: /v1/usage answered {response.status_code}")

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -88,6 +89,19 @@ def test_each_plot_is_a_file(octavo: Run, tmp_path: Path) -> None:
     assert octavo("plan", "llama-3.1-8b", "--svg", str(tmp_path / "no")).code == 2
 
 
+def test_lengths_on_an_axis_are_whole_numbers_side_by_side(octavo: Run, tmp_path: Path) -> None:
+    assert octavo("plan", "llama-4-scout", "--svg", str(tmp_path)).code == 0
+    root = ElementTree.fromstring((tmp_path / "bytes.svg").read_text())
+    texts = [one for one in root.iter() if one.tag.endswith("text")]
+    placed = sorted(
+        (float(one.attrib["x"]), one.text or "") for one in texts if one.attrib["y"] == "274.0"
+    )
+    assert placed[-1][1] == "10,485,760"
+    assert all(name.replace(",", "").isdigit() for _, name in placed)
+    for (left, one), (right, other) in pairwise(placed):
+        assert right - left > 3.5 * (len(one) + len(other))
+
+
 def test_compare(octavo: Run, tmp_path: Path) -> None:
     file = tmp_path / "compare.html"
     names = ("llama-3.1-8b", "qwen3-8b", "deepseek-v4-pro")
@@ -95,6 +109,7 @@ def test_compare(octavo: Run, tmp_path: Path) -> None:
     assert done.code == 0, done.err
     assert all(name in done.out for name in names)
     assert file.read_text().count("<svg") == 2
+    assert "at 1,000" in octavo("plan", "compare", *names, "--context", "1000").out
     record = json.loads(octavo("plan", "compare", *names, "--json").out)
     assert [one["kv"]["bytes_per_token"] for one in record["plans"]][:2] == [131_072, 147_456]
     assert record["plans"][2]["fits"]["paged"] is None  # its weights are not known
@@ -112,6 +127,19 @@ def test_odd_demands_are_remarked(octavo: Run) -> None:
     out = octavo("plan", "qwen3-8b", "--context", "131072", "--length", "200000").out
     assert "131,072 is beyond the 40,960 positions" in out
     assert "1 of 1 lengths are beyond the context" in out
+    out = octavo("plan", "llama-3.1-8b", "--length", "120000", "--batch", "512").out
+    assert "of 512 requests at once; 3 fit" in out
+
+
+@pytest.mark.parametrize(("flag", "value"), [("--length", "2000000"), ("--batch", "5000")])
+def test_beyond_the_calibration_there_are_bytes_and_no_times(
+    octavo: Run, flag: str, value: str
+) -> None:
+    arguments = ("llama-4-scout", "--gpus", "8", "--weights", "int4", flag, value)
+    record = json.loads(octavo("plan", *arguments, "--json").out)
+    assert record["fits"]["paged"] > 0
+    assert "calibrated up to" in record["rates"]["missing"]
+    assert "calibrated up to" in octavo("plan", *arguments, "--itl-ms", "20").err
 
 
 def test_cards_are_listed(octavo: Run) -> None:
@@ -155,10 +183,10 @@ def test_of_a_hub_id_only_the_config_is_fetched(
 
 def test_a_checkpoint_that_the_engine_runs(octavo: Run, tmp_path: Path) -> None:
     tiny_family(tmp_path, "llama")
-    plan = json.loads(octavo("plan", str(tmp_path), "--kv-cache-dtype", "bf16", "--json").out)
+    plan = json.loads(octavo("plan", str(tmp_path), "--kv-cache-dtype", "fp16", "--json").out)
     info = json.loads(octavo("info", str(tmp_path), "--json").out)
-    assert plan["kv"]["bytes_per_token"] == info["kv"]["bfloat16"]["bytes_per_token"]
-    assert plan["kv"]["bytes_per_block"] == info["kv"]["bfloat16"]["block_bytes"]
+    assert plan["kv"]["bytes_per_token"] == info["kv"]["float16"]["bytes_per_token"]
+    assert plan["kv"]["bytes_per_block"] == info["kv"]["float16"]["block_bytes"]
 
 
 def test_lengths_of_a_trace(octavo: Run, tmp_path: Path) -> None:
@@ -176,6 +204,7 @@ def test_lengths_of_a_trace(octavo: Run, tmp_path: Path) -> None:
         ((), "--cards"),
         (("llama-3.1-8b", "qwen3-8b"), "compare"),
         (("compare", "llama-3.1-8b"), "compare"),
+        (("compare", "llama-3.1-8b", "qwen3-8b", "--explain"), "--explain"),
         (("llama-3.1-8",), "did you mean llama-3.1-8b"),
         (("llama-3.1-8b", "--gpu", "H1000"), "gpu is"),
         (("llama-3.1-8b", "--memory", "80"), "80GB"),

@@ -35,10 +35,14 @@ INT8_TOKEN_BYTES = 30 * 3 * 2 * (64 + 4)
 
 
 @contextmanager
-def serving(pages: dict[str, tuple[int, str]]) -> Iterator[str]:
+def serving(pages: dict[str, tuple[int, str]], *, wanted: str | None = None) -> Iterator[str]:
+    """`wanted`: the header with the key."""
+
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             status, text = pages.get(self.path, (404, ""))
+            if self.headers["Authorization"] != wanted:
+                status, text = 401, ""
             self.send_response(status)
             self.send_header("Content-Length", str(len(text.encode())))
             self.end_headers()
@@ -68,6 +72,8 @@ def test_prediction_stands_beside_observation(octavo: Run) -> None:
         assert text in done.out
     assert "250" in done.out  # requests of 128 tokens, 8 blocks each
     assert record["planned"]["bytes_per_token"] == INT8_TOKEN_BYTES
+    assert record["planned"]["room_bytes"] == 32_000 * INT8_TOKEN_BYTES
+    assert record["planned"]["requests_at_once"] == 250
     assert record["observed"] == {
         "bytes_per_token": None,
         "capacity_tokens": None,
@@ -98,6 +104,10 @@ def test_an_idle_server_leaves_blanks(octavo: Run) -> None:
         ({"/v1/models": (200, "[]"), "/metrics": (200, METRICS)}, "names no model"),
         ({"/v1/models": (200, MODELS), "/metrics": (200, "up 1\n")}, "cache_config_info"),
         ({"/v1/models": (200, MODELS), "/metrics": (500, "")}, "500"),
+        (
+            {"/v1/models": (200, r'{"data": [{"id": "a\u001b[2J"}]}'), "/metrics": (200, METRICS)},
+            "names",
+        ),
         ({"/v1/models": (200, MODELS), "/metrics": (200, "x" * (9 << 20))}, "larger"),
     ],
 )
@@ -107,6 +117,27 @@ def test_servers_of_another_kind(octavo: Run, pages: dict[str, tuple[int, str]],
     assert done.code == 1
     assert hint in done.err
     assert done.err.count("\n") == 1
+
+
+def test_a_protected_server_gets_its_key(octavo: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    pages = {"/v1/models": (200, MODELS), "/metrics": (200, METRICS)}
+    with serving(pages, wanted="Bearer k-1") as url:
+        assert "401" in octavo("plan", "--server", url).err
+        monkeypatch.setenv("OCTAVO_API_KEY", "k-1")
+        assert octavo("plan", "--server", url).code == 0
+    monkeypatch.setenv("OCTAVO_API_KEY", "schlüssel")
+    assert "OCTAVO_API_KEY" in octavo("plan", "--server", "http://127.0.0.1:9").err
+
+
+@pytest.mark.parametrize(
+    "flags", [("--gpu", "H200"), ("--explain",), ("--mtp",), ("--html", "x"), ("--svg", "x")]
+)
+def test_what_a_running_server_would_not_heed_is_refused(
+    octavo: Run, flags: tuple[str, ...]
+) -> None:
+    done = octavo("plan", "--server", "http://127.0.0.1:9", *flags)
+    assert (done.code, done.out) == (2, "")
+    assert "--server" in done.err
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,7 @@ def test_without_an_index_nothing_is_left(usage: Run, home: Path) -> None:
     ("arguments", "hint"),
     [
         (("--since", "soon"), "--since"),
+        (("--since", "2026-11-03", "--until", "2026-11-02"), "--since"),
         (("hourly",), "hourly"),
     ],
 )

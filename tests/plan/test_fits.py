@@ -13,6 +13,7 @@ from octavo.plan.fits import Room, power_of_two
 from octavo.plan.formats import kv_format
 from octavo.plan.lengths import fixed, of_trace
 from octavo.plan.plan import planned
+from octavo.plan.record import as_record
 from octavo.plan.sizes import GB, GIB, KIB, parse_size
 from octavo.pricing.cost import dollars_per_million
 
@@ -161,6 +162,12 @@ def test_a_number_of_blocks_replaces_the_bill() -> None:
     assert plan.room.blocks(16) == 26_306
 
 
+def test_blocks_are_as_many_as_were_given_where_layers_have_windows() -> None:
+    record = as_record(planned(planned_card("gemma-3-27b"), Ask(num_blocks=1000)))
+    assert record["fits"]["blocks"] == 1000
+    assert record["memory"]["kv_room_bytes"] == 1000 * record["kv"]["bytes_per_block"]
+
+
 def test_no_room_is_said_and_not_counted() -> None:
     plan = planned(planned_card("llama-3.1-405b"), Ask())
     assert plan.room is None
@@ -217,6 +224,7 @@ def test_powers_of_two() -> None:
         ('{"timestamp": 0, "input_length": 6755, "output_length": 500, "hash_ids": [0]}\n', [7255]),
         ("TIMESTAMP,ContextTokens,GeneratedTokens\nx,374,44\nx,396,109\n", [418, 505]),
         ('{"block_size": 64, "requests": [{"t": 0, "in": 100, "out": 5}]}', [105]),
+        ('{"requests": [{"in": 9, "out": 1}]}\n{"requests": [{"in": 20, "out": 2}]}\n', [10, 22]),
     ],
 )
 def test_traces(text: str, lengths: list[int]) -> None:
@@ -238,6 +246,7 @@ def test_traces(text: str, lengths: list[int]) -> None:
         '{"requests": [{"in": "many", "out": 5}]}',
         '{"requests": [3]}',
         '{"requests": []}',
+        '{"requests": [{"in": 9, "out": 1}]}\n{"requests": ',
         "[" * 100_000,
         '{"requests": ' + "[" * 100_000,
     ],

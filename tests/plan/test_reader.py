@@ -274,6 +274,8 @@ def test_every_way_to_say_which_kind_a_layer_is(
         ({"is_encoder_decoder": True}, "is_encoder_decoder"),
         ({"num_hidden_layers": 1 << 30}, "num_hidden_layers"),
         ({"num_hidden_layers": True}, "num_hidden_layers"),
+        ({"num_key_value_heads": [0, 0, 0, 0]}, "none of them keeps"),
+        ({"hybrid_override_pattern": "----"}, "none of them keeps"),
         ({"num_kv_shared_layers": 4}, "num_kv_shared_layers"),
         ({"index_head_dim": 8, "kv_lora_rank": 8}, "qk_rope_head_dim"),
     ],

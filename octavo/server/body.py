@@ -16,6 +16,7 @@ from octavo.server.limits import MIB, ServerLimits
 
 CLOSE = (("connection", "close"),)
 DRAIN_BYTES = 64 * MIB
+MAX_MEMBERS = 10_000  # of one object: each unknown name would be a complaint of its own
 DRAIN_SECONDS = 2.0
 
 
@@ -90,7 +91,7 @@ def parse_object(raw: bytes) -> dict[str, Any]:
         message = f"The body is not UTF-8 at byte {error.start}."
         raise RequestError(message, code="invalid_encoding") from None
     try:
-        value = json.loads(text, parse_constant=refuse_constant)
+        value = json.loads(text, parse_constant=refuse_constant, object_pairs_hook=bounded_object)
     except RecursionError:
         raise RequestError("The JSON is nested too deeply.", code="invalid_json") from None
     except json.JSONDecodeError as error:
@@ -101,6 +102,14 @@ def parse_object(raw: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise RequestError("The body must be a JSON object.", code="invalid_type")
     return value
+
+
+def bounded_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """One object of the body; of a name that is there twice the last value counts."""
+    if len(pairs) > MAX_MEMBERS:
+        message = f"An object has {len(pairs)} members; at most {MAX_MEMBERS} are read."
+        raise RequestError(message, code="invalid_json")
+    return dict(pairs)
 
 
 def refuse_constant(name: str) -> NoReturn:

@@ -66,6 +66,8 @@ class EventStream(Response):
         self._stall_seconds = stall_seconds
         self._ping = ping
         self._started = False
+        self._ended = False  # the last event has gone out
+        self._over = False  # and the end of the body
         self._quiet = True  # since the last look
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -110,7 +112,9 @@ class EventStream(Response):
             if not self._started:
                 raise
             await self._write(send, self._failed(error))
+        self._ended = True
         await send(END)
+        self._over = True
 
     async def _write(self, send: Send, data: bytes) -> None:
         """One event; waits while the transport's buffer is full. Raises ClientGone on a stall."""
@@ -127,11 +131,13 @@ class EventStream(Response):
             raise ClientGone from None
 
     async def _say_goodbye(self, send: Send) -> None:
-        """The drain time is over: an answer that has begun ends with an error event."""
-        if not self._started:
+        """The drain time is over: an answer that has begun ends with an error event.
+
+        Not one whose last event has gone out already, and waits for a slow reader.
+        """
+        if not self._started or self._over:
             return
-        data = self._failed(EngineClosed(SHUTTING_DOWN))
+        data = b"" if self._ended else self._failed(EngineClosed(SHUTTING_DOWN))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(GOODBYE_SECONDS):
-                await send({"type": "http.response.body", "body": data, "more_body": True})
-                await send(END)
+                await send({**END, "body": data})

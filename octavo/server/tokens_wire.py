@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from octavo.server.openai.tools import STRICT, Tools
 from octavo.server.openai.wire import MAX_TEXT, ChatMessage
-from octavo.server.wire_fields import MAX_MESSAGES, Absent, Off, Text, TokenId
+from octavo.server.wire_fields import FIRST_ONLY, MAX_MESSAGES, Absent, Off, Text, TokenId
 
 MAX_TOKENS = 1 << 20  # of one text; the body's size bounds the other way
 
@@ -32,7 +32,7 @@ class TokenizeChat(BaseModel):
     model_config = STRICT
 
     model: ModelName | None = None
-    messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=MAX_MESSAGES)]
+    messages: Annotated[list[ChatMessage], FIRST_ONLY, Field(min_length=1, max_length=MAX_MESSAGES)]
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
@@ -49,4 +49,4 @@ class Detokenize(BaseModel):
     model_config = STRICT
 
     model: ModelName | None = None
-    tokens: Annotated[list[TokenId], Field(max_length=MAX_TOKENS)]
+    tokens: Annotated[list[TokenId], FIRST_ONLY, Field(max_length=MAX_TOKENS)]

@@ -13,6 +13,7 @@ from pydantic_core import ErrorDetails
 from octavo.core.errors import RequestError
 from octavo.server.errors import quoted
 
+MAX_PARAM_CHARS = 256  # it may be a name that the caller made up
 TYPE_WORDS = {
     "string_type": "a string",
     "int_type": "an integer",
@@ -58,7 +59,7 @@ def request_error(error: ValidationError) -> RequestError:
     kind, context = first["type"], first.get("ctx", {})
     param = str(context.get("param") or path(first["loc"]))
     code, message = explain(kind, context, first, param)
-    return RequestError(message, param=param or None, code=code)
+    return RequestError(message, param=param[:MAX_PARAM_CHARS] or None, code=code)
 
 
 def explain(

@@ -216,6 +216,10 @@ def shaped(check: Callable[[object], object], accepts: Any) -> PlainValidator:
     return PlainValidator(check, json_schema_input_type=accepts)
 
 
+# In every list of a body. One complaint is all that is told, and to collect one for each of
+# millions of items took gigabytes and half a minute.
+FIRST_ONLY: Any = Field(fail_fast=True)
+
 Text = Annotated[str, AfterValidator(encodable)]
 TokenId = Annotated[int, Field(ge=0, le=INT32_MAX)]
 PromptText = Annotated[str, Field(min_length=1)]
@@ -228,7 +232,7 @@ Prompts = Annotated[
 Parts = Annotated[list[TextPart], Field(min_length=1)]
 Content = Annotated[str | list[dict[str, str]], shaped(content, str | Parts)]
 StopText = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARACTERS)]
-Stops = Annotated[list[StopText], Field(max_length=MAX_STOPS), BeforeValidator(as_list)]
+Stops = Annotated[list[StopText], FIRST_ONLY, Field(max_length=MAX_STOPS), BeforeValidator(as_list)]
 BadWord = Annotated[str, Field(min_length=1, max_length=MAX_BAD_WORD_CHARACTERS)]
-BadWords = Annotated[list[BadWord], Field(max_length=MAX_BAD_WORDS)]
+BadWords = Annotated[list[BadWord], FIRST_ONLY, Field(max_length=MAX_BAD_WORDS)]
 LogitBias = Annotated[dict[int, float], shaped(logit_bias, dict[str, float])]

@@ -252,6 +252,26 @@ def test_pace() -> None:
     assert len(pace._events) == MAX_EVENTS
 
 
+def test_refusals_do_not_make_the_wait_look_short() -> None:
+    async def story() -> None:
+        engine = playing(HANG)
+        front = room(engine, n_owners=2)
+        for _ in range(5):
+            await (await front.submit(request())).cancel()
+            await asyncio.sleep(0.02)
+        served = front._wait_for_places(10)
+        assert served is not None
+        engine.refusal = Overloaded("full")
+        for _ in range(200):
+            with pytest.raises(HttpFault):
+                await front.submit(request())
+        after = front._wait_for_places(10)
+        assert after is not None
+        assert after >= served
+
+    run(story)
+
+
 def test_when_to_come_back_has_bounds() -> None:
     for seconds in (None, 0.0, 0.001, 3.0, 1e9):
         whole, exact = (int(value) for _, value in waits(seconds))

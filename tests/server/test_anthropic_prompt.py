@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
+import httpx
 import pytest
 
 from octavo.engine.breakpoints import Breakpoint
 from octavo.engine.types import GenerateRequest
 from octavo.server.anthropic.jobs import Translator
-from tests.server.fake_engine import MODEL, FakeInfo
+from octavo.server.app import create_app
+from octavo.server.limits import ServerLimits
+from tests.server.fake_engine import MODEL, FakeEngine, FakeInfo
+
+HI = [{"role": "user", "content": "hi"}]
 
 KEEP = {"cache_control": {"type": "ephemeral"}}
 KEEP_LONG = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
@@ -131,3 +137,24 @@ def test_the_agents_header_is_dropped(system: Any, left: list[str] | None) -> No
 def test_a_mark_on_the_dropped_header_keeps_nothing() -> None:
     request = translated(("user", "a"), system=[text(HEADER, **KEEP), text("s")])
     assert request.breakpoints == ()
+
+
+@pytest.mark.parametrize("clamps", [True, False])
+def test_the_operator_says_whether_max_tokens_is_cut(clamps: bool) -> None:
+    raw = json.dumps({"model": MODEL, "max_tokens": 10**6, "messages": HI}).encode()
+    job = Translator(FakeInfo(), clamp_max_tokens=clamps).message(raw, "")
+    assert job.request.clamp_max_tokens is clamps
+
+
+def test_the_routes_hand_the_operators_choice_on() -> None:
+    engine = FakeEngine()
+    app = create_app(engine, limits=ServerLimits(clamp_max_tokens=False))
+
+    async def ask() -> None:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://testserver") as http:
+            body = {"model": MODEL, "max_tokens": 10**6, "messages": HI}
+            assert (await http.post("/v1/messages", json=body)).status_code == 200
+
+    asyncio.run(ask())
+    assert not engine.requests[-1].clamp_max_tokens

@@ -50,6 +50,7 @@ class Ticket:
         self.key_id = key_id
         self.places = places
         self.tokens = 0
+        self.entered = False
 
     def answered(self) -> None:
         """The first tokens of the answer are there: the prompt has been computed."""
@@ -188,7 +189,7 @@ class Admission:
             excess = waiting + tokens - most if waiting else 0
             over = own + tokens - share if self._shared_out and own else 0
             if excess <= 0 and over <= 0 and ticket.places:
-                ticket.tokens = tokens
+                ticket.tokens, ticket.entered = tokens, True
                 account.tokens += tokens
                 everyone.tokens += tokens
         if over > 0:
@@ -209,7 +210,7 @@ class Admission:
                 each.places -= places
             if done:
                 self._prompt_pace.note(ticket.tokens, now)
-            if places:
+            if places and ticket.entered:  # refusals are quick, and free no place for anybody
                 self._ended_pace.note(places, now)
             ticket.tokens = 0
             ticket.places -= places

@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from octavo.engine.tool_turns import MAX_CALL_ID_CHARS
-from octavo.server.wire_fields import EmptyList, Off, Text, neutral
+from octavo.server.wire_fields import FIRST_ONLY, EmptyList, Off, Text, neutral
 
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 MAX_BLOCKS = 10_000
@@ -73,7 +73,9 @@ def as_blocks(value: object) -> object:
 
 StringOrBlocks: Any = BeforeValidator(as_blocks, json_schema_input_type=str | list[dict[str, Any]])
 Length: Any = Field(max_length=MAX_BLOCKS)
-Texts = Annotated[list[Annotated[TextBlock, known_kind("text")]], Length, StringOrBlocks]
+Texts = Annotated[
+    list[Annotated[TextBlock, known_kind("text")]], FIRST_ONLY, Length, StringOrBlocks
+]
 
 
 class ToolUseBlock(BaseModel):
@@ -105,7 +107,9 @@ Block: TypeAlias = Annotated[
     Annotated[TextBlock | ToolUseBlock | ToolResultBlock, Field(discriminator="type")],
     known_kind("text", "tool_use", "tool_result"),
 ]
-Blocks = Annotated[list[Block], Field(min_length=1, max_length=MAX_BLOCKS), StringOrBlocks]
+Blocks = Annotated[
+    list[Block], FIRST_ONLY, Field(min_length=1, max_length=MAX_BLOCKS), StringOrBlocks
+]
 
 
 class ToolShape(BaseModel):

@@ -39,10 +39,14 @@ class MessageJob:
 
 @dataclass(frozen=True, slots=True)
 class Translator:
-    """Bodies for one model. `keep_agent_headers`: render the agents' header line, too."""
+    """Bodies for one model. `keep_agent_headers`: render the agents' header line, too.
+
+    `clamp_max_tokens`: False has a max_tokens beyond the room refused.
+    """
 
     served: ServedModel
     keep_agent_headers: bool = False
+    clamp_max_tokens: bool = True
 
     def message(self, raw: bytes, label: str) -> MessageJob:
         """The work of /v1/messages. Raises RequestError or ModelNotFound."""
@@ -68,6 +72,7 @@ class Translator:
             breakpoints=built.breakpoints(),
             params=params,
             id=label,
+            clamp_max_tokens=self.clamp_max_tokens,
         )
 
 

@@ -36,7 +36,11 @@ class AnthropicRoutes:
     ) -> None:
         self._engine = engine
         self._limits = limits
-        self._translator = Translator(engine.info, keep_agent_headers)
+        self._translator = Translator(
+            engine.info,
+            keep_agent_headers=keep_agent_headers,
+            clamp_max_tokens=limits.clamp_max_tokens,
+        )
 
     def add_to(self, app: FastAPI) -> None:
         root = anthropic_errors.ROOT

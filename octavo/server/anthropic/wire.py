@@ -13,7 +13,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from octavo.engine.tools import MAX_TOOLS
 from octavo.engine.validate import MAX_STOPS
 from octavo.server.anthropic.blocks import Blocks, CacheControl, Choice, Texts, ToolShape
-from octavo.server.wire_fields import INT32_MAX, MAX_MESSAGES, Absent, StopText, neutral
+from octavo.server.wire_fields import (
+    FIRST_ONLY,
+    INT32_MAX,
+    MAX_MESSAGES,
+    Absent,
+    StopText,
+    neutral,
+)
 
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 MAX_TEXT = 512
@@ -43,9 +50,9 @@ class CountRequest(BaseModel):
     model_config = STRICT
 
     model: Annotated[str, Field(min_length=1, max_length=MAX_TEXT)]
-    messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES)]
+    messages: Annotated[list[Message], FIRST_ONLY, Field(min_length=1, max_length=MAX_MESSAGES)]
     system: Texts | None = None
-    tools: Annotated[list[ToolShape], Field(max_length=MAX_TOOLS)] | None = None
+    tools: Annotated[list[ToolShape], FIRST_ONLY, Field(max_length=MAX_TOOLS)] | None = None
     tool_choice: Choice | None = None
     cache_control: CacheControl | None = None
     # No thinking is made here, so a model that may decide for itself decides against it.
@@ -63,7 +70,7 @@ class MessagesRequest(CountRequest):
 
     max_tokens: Annotated[int, Field(ge=1, le=INT32_MAX)]
     stream: bool | None = None
-    stop_sequences: Annotated[list[StopText], Field(max_length=MAX_STOPS)] | None = None
+    stop_sequences: Annotated[list[StopText], FIRST_ONLY, Field(max_length=MAX_STOPS)] | None = None
     temperature: Annotated[float, Field(ge=0.0, le=MAX_TEMPERATURE)] | None = None
     top_p: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
     top_k: Annotated[int, Field(ge=0, le=INT32_MAX)] | None = None

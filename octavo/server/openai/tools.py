@@ -23,7 +23,7 @@ from octavo.engine.tools import (
     check_name,
     check_schema,
 )
-from octavo.server.wire_fields import Off, Text, encodable
+from octavo.server.wire_fields import FIRST_ONLY, Off, Text, encodable
 
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 NO_ARGUMENTS = {"type": "object", "properties": {}}
@@ -97,8 +97,8 @@ class MadeCall(BaseModel):
     function: CalledFunction
 
 
-Tools = Annotated[list[FunctionTool], Field(max_length=MAX_TOOLS)]
-MadeCalls = Annotated[list[MadeCall], Field(max_length=MAX_TOOLS)]
+Tools = Annotated[list[FunctionTool], FIRST_ONLY, Field(max_length=MAX_TOOLS)]
+MadeCalls = Annotated[list[MadeCall], FIRST_ONLY, Field(max_length=MAX_TOOLS)]
 ToolChoice = Annotated[Any, AfterValidator(served_choice)]
 
 

@@ -25,6 +25,7 @@ from octavo.engine.validate import (
 )
 from octavo.server.openai.tools import STRICT, CallId, MadeCalls, ToolChoice, Tools
 from octavo.server.wire_fields import (
+    FIRST_ONLY,
     INT32_MAX,
     MAX_MESSAGES,
     Absent,
@@ -90,10 +91,12 @@ class Generation(BaseModel):
     # Fields that vLLM's users send in the body beside OpenAI's.
     top_k: Annotated[int, Field(ge=-1, le=INT32_MAX)] | None = None
     min_p: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
-    stop_token_ids: Annotated[list[TokenId], Field(max_length=MAX_STOP_IDS)] | None = None
+    stop_token_ids: Annotated[list[TokenId], FIRST_ONLY, Field(max_length=MAX_STOP_IDS)] | None = (
+        None
+    )
     ignore_eos: bool | None = None
     repetition_penalty: Repetition | None = None
-    allowed_token_ids: Annotated[list[TokenId], Field(min_length=1)] | None = None
+    allowed_token_ids: Annotated[list[TokenId], FIRST_ONLY, Field(min_length=1)] | None = None
     bad_words: BadWords | None = None
     min_tokens: Annotated[int, Field(ge=0, le=INT32_MAX)] | None = None
     include_stop_str_in_output: bool | None = None
@@ -193,7 +196,7 @@ class ChatMessage(BaseModel):
 class ChatRequest(Generation):
     """Body of /v1/chat/completions."""
 
-    messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=MAX_MESSAGES)]
+    messages: Annotated[list[ChatMessage], FIRST_ONLY, Field(min_length=1, max_length=MAX_MESSAGES)]
     max_completion_tokens: PositiveInt | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | None = None

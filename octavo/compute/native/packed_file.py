@@ -18,7 +18,6 @@ from typing import BinaryIO
 
 import torch
 
-import octavo
 from octavo.compute import kept_weights
 from octavo.compute.native import float_grids, layers, panels
 from octavo.compute.native.float_grids import grid_bytes, grid_weights
@@ -58,7 +57,7 @@ class _Slot:
 
 def key_of(fingerprint: bytes, quantization: str) -> bytes:
     """Names the content of a file; `fingerprint` is the source's."""
-    parts = [octavo.__version__.encode(), quantization.encode(), fingerprint]
+    parts = [quantization.encode(), fingerprint]
     parts += [Path(each.__file__ or "").read_bytes() for each in _CODE]
     digest = hashlib.sha256(MAGIC)
     for part in parts:

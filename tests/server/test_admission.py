@@ -121,6 +121,7 @@ def test_one_key_may_not_take_all() -> None:
         front = room(engine, n_owners=2, key_share=0.5, waiting_tokens=1000)
         visitor.set(Visitor("ann"))
         held = [await front.submit(request()) for _ in range(6)]
+        visitor.set(Visitor("ann"))
         with pytest.raises(HttpFault, match="6 requests of this key run or wait") as caught:
             await front.submit(request())
         assert (caught.value.status, caught.value.code) == (429, "tenant_quota")
@@ -138,11 +139,55 @@ def test_one_key_may_not_fill_the_waiting_room_with_tokens() -> None:
         front = room(playing(HANG), n_owners=2, key_share=0.5, waiting_tokens=100)
         visitor.set(Visitor("ann"))
         await front.submit(request(40))
+        visitor.set(Visitor("ann"))
         with pytest.raises(HttpFault, match="40 prompt tokens of this key wait") as caught:
             await front.submit(request(20))
         assert caught.value.status == 429
         visitor.set(Visitor("bob"))
         await front.submit(request(50))
+
+    run(story)
+
+
+def test_one_request_of_many_prompts_is_served_if_it_comes_alone() -> None:
+    """Else it would be told to try again for ever."""
+
+    async def story() -> None:
+        engine = playing(FIRST, HANG)
+        front = room(engine, n_owners=2, key_share=0.5, waiting_tokens=25)
+        n_places = int(0.5 * engine.info.max_live_sequences) + 1
+        visitor.set(Visitor("a"))
+        tickets = [await front.submit(request(20)) for _ in range(n_places)]
+        visitor.set(Visitor("a"))
+        with pytest.raises(HttpFault) as caught:
+            await front.submit(request(1))
+        assert caught.value.status == 429
+        for each in tickets:
+            await each.cancel()
+        await front.submit(request(1))
+
+    run(story)
+
+
+def test_what_only_prepares_is_let_in_by_the_same_rules() -> None:
+    async def story() -> None:
+        engine = playing(FIRST, HANG)
+        doors = Doors()
+        front = Admission(engine, ServerLimits(key_share=0.5), doors=doors, n_owners=2)
+        visitor.set(Visitor("a"))
+        for _ in range(int(0.5 * engine.info.max_live_sequences)):
+            await front.submit(request())
+        visitor.set(Visitor("a"))
+        for work in (front.tokenize(request()), front.detokenize([1])):
+            with pytest.raises(HttpFault) as caught:
+                await work
+            assert caught.value.status == 429
+        visitor.set(Visitor("b"))
+        assert await front.tokenize(request()) == [1, 2, 3]
+        doors.close()
+        with pytest.raises(HttpFault) as caught:
+            await front.tokenize(request())
+        assert caught.value.code == "engine_closed"
 
     run(story)
 

@@ -12,9 +12,10 @@ import random
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
 from octavo.core.errors import Overloaded
 from octavo.engine.stats import Cleared, EngineStats
@@ -23,10 +24,12 @@ from octavo.engine.types import GenerateRequest
 from octavo.server.access.doors import Doors
 from octavo.server.access.pace import Pace
 from octavo.server.access.timed_stream import Deadlines, TimedStream
-from octavo.server.access.visitor import Visitor, visitor
+from octavo.server.access.visitor import Account, Visitor, visitor
 from octavo.server.contract import ChunkStream, HeldEngine, ServedModel
 from octavo.server.errors import NO_RETRY, SHUTTING_DOWN, HttpFault
 from octavo.server.limits import ServerLimits
+
+Result = TypeVar("Result")
 
 CLOSE = ("connection", "close")
 MIN_RETRY_SECONDS = 1.0
@@ -34,20 +37,12 @@ MAX_RETRY_SECONDS = 60.0
 JITTER = 0.2  # so that all who were refused at once do not come back at once
 
 
-@dataclass(slots=True)
-class Account:
-    """What one key has in the engine: places, and uncached prompt tokens without an answer yet."""
-
-    places: int = 0
-    tokens: int = 0
-
-
 class Ticket:
-    """One request's part of the accounts. Given back once, whoever comes first."""
+    """One prompt's part of the accounts. Given back once, whoever comes first."""
 
-    def __init__(self, room: Admission, key_id: str, places: int) -> None:
+    def __init__(self, room: Admission, who: Visitor, places: int) -> None:
         self._room = room
-        self.key_id = key_id
+        self.who = who
         self.places = places
         self.tokens = 0
         self.entered = False
@@ -115,10 +110,25 @@ class Admission:
         return self._engine.stats()
 
     async def tokenize(self, request: GenerateRequest) -> list[int]:
-        return await self._engine.tokenize(request)
+        return await self._prepared(lambda: self._engine.tokenize(request))
 
     async def detokenize(self, token_ids: Sequence[int]) -> str:
-        return await self._engine.detokenize(token_ids)
+        return await self._prepared(lambda: self._engine.detokenize(token_ids))
+
+    async def _prepared(self, work: Callable[[], Awaitable[Result]]) -> Result:
+        """What only prepares takes a place, too, and has the same time to wait for it."""
+        who = self._entering()
+        ticket = self._ticket(who, 1)
+        deadlines = Deadlines.of(self._limits, who.seconds, now=asyncio.get_running_loop().time())
+        try:
+            async with asyncio.timeout_at(deadlines.first):
+                return await work()
+        except TimeoutError:
+            raise self._too_late(1, deadlines.first < deadlines.last) from None
+        except Overloaded as error:
+            raise self._overloaded(error.message, self._wait_for_places(1)) from None
+        finally:
+            ticket.close()
 
     async def clear_cache(self) -> Cleared:
         return await self._engine.clear_cache()
@@ -128,14 +138,12 @@ class Admission:
 
     async def submit(self, request: GenerateRequest, watch: Watch | None = None) -> ChunkStream:
         """Raises HttpFault 429 or 503 for what is refused, and what the engine raises."""
-        if self._doors.closed:
-            raise HttpFault(503, SHUTTING_DOWN, code="engine_closed", headers=(CLOSE, *waits(None)))
-        who = visitor.get(Visitor())
+        who = self._entering()
         if self._isolated and who.key_id:
             # A key's id has no slash, so that no two pairs of key and salt make the same salt.
             request = replace(request, salt=f"{who.key_id}/{request.salt}")
         places = places_of(request)
-        ticket = self._ticket(who.key_id, places)
+        ticket = self._ticket(who, places)
         deadlines = Deadlines.of(self._limits, who.seconds, now=asyncio.get_running_loop().time())
         try:
             async with asyncio.timeout_at(deadlines.first):
@@ -154,6 +162,12 @@ class Admission:
         too_late = partial(self._too_late, places)
         return TimedStream(stream, ticket, deadlines=deadlines, too_late=too_late)
 
+    def _entering(self) -> Visitor:
+        """Who asks. Raises HttpFault 503 if nobody is let in any more."""
+        if self._doors.closed:
+            raise HttpFault(503, SHUTTING_DOWN, code="engine_closed", headers=(CLOSE, *waits(None)))
+        return visitor.get(Visitor())
+
     def _too_late(self, places: int, queued: bool) -> HttpFault:
         """The refusal of a request whose time is over, in the queue or altogether."""
         if not queued:
@@ -165,33 +179,40 @@ class Admission:
 
     # -- the accounts -----------------------------------------------------------------------------
 
-    def _ticket(self, key_id: str, places: int) -> Ticket:
-        """Count a request in, before any work is spent on it."""
+    def _ticket(self, who: Visitor, places: int) -> Ticket:
+        """Count a prompt in, before any work is spent on it.
+
+        A key that has only this HTTP request is not over its share, whatever it holds: else it
+        could never be served.
+        """
         ours = self._limits.key_share * self._engine.info.max_live_sequences
         with self._lock:
-            account = self._accounts[key_id]
-            over = self._shared_out and account.places and account.places + places > ours
+            account = self._accounts[who.key_id]
+            others = account.places - who.account.places
+            over = self._shared_out and others and account.places + places > ours
             if not over:
-                account.places += places
-                self._all.places += places
+                for each in (account, self._all, who.account):
+                    each.places += places
         if over:
             wait = self._wait_for_places(places)
             raise over_share(f"{account.places} requests of this key run or wait", wait)
-        return Ticket(self, key_id, places)
+        return Ticket(self, who, places)
 
     def _enter(self, ticket: Ticket, tokens: int) -> None:
-        """Count a prepared request's uncached prompt in. What waits alone may be of any size."""
+        """Count a prepared prompt's uncached tokens in. What waits alone, as one HTTP request, may
+        be of any size."""
         most = self._limits.waiting_tokens
         share = self._limits.key_share * most
         with self._lock:
-            account, everyone = self._accounts[ticket.key_id], self._all
+            account, everyone = self._accounts[ticket.who.key_id], self._all
             waiting, own = everyone.tokens, account.tokens
-            excess = waiting + tokens - most if waiting else 0
-            over = own + tokens - share if self._shared_out and own else 0
+            held = ticket.who.account.tokens
+            excess = waiting + tokens - most if waiting > held else 0
+            over = own + tokens - share if self._shared_out and own > held else 0
             if excess <= 0 and over <= 0 and ticket.places:
                 ticket.tokens, ticket.entered = tokens, True
-                account.tokens += tokens
-                everyone.tokens += tokens
+                for each in (account, everyone, ticket.who.account):
+                    each.tokens += tokens
         if over > 0:
             wait = self._wait_for_tokens(math.ceil(over))
             raise over_share(f"{own} prompt tokens of this key wait", wait)
@@ -203,9 +224,9 @@ class Admission:
         """Take a ticket's tokens off the accounts, and its places if it `leaves`."""
         now = time.monotonic()
         with self._lock:
-            account = self._accounts[ticket.key_id]
+            account = self._accounts[ticket.who.key_id]
             places = ticket.places if leaves else 0
-            for each in (account, self._all):
+            for each in (account, self._all, ticket.who.account):
                 each.tokens -= ticket.tokens
                 each.places -= places
             if done:
@@ -215,7 +236,7 @@ class Admission:
             ticket.tokens = 0
             ticket.places -= places
             if not account.places:
-                self._accounts.pop(ticket.key_id, None)
+                self._accounts.pop(ticket.who.key_id, None)
 
     # -- refusals ---------------------------------------------------------------------------------
 

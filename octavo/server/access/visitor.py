@@ -7,15 +7,27 @@ and kept apart by key, without the route having to think of it.
 from __future__ import annotations
 
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Account:
+    """Places in the engine, and uncached prompt tokens without an answer yet."""
+
+    places: int = 0
+    tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """`key_id` is empty where no keys are asked for. `seconds`: what the caller will wait for."""
+    """`key_id` is empty where no keys are asked for. `seconds`: what the caller will wait for.
+
+    `account`: what this HTTP request holds, all its prompts together.
+    """
 
     key_id: str = ""
     seconds: float | None = None
+    account: Account = field(default_factory=Account)
 
 
 visitor: ContextVar[Visitor] = ContextVar("octavo_visitor")

@@ -17,7 +17,6 @@ from octavo.core.errors import ConfigError
 from octavo.core.sampling import SamplingParams
 from octavo.engine.build import build
 from octavo.engine.llm import LLM
-from octavo.engine.stats import EngineStats
 from tests.checkpoints import tiny_llama, write_gguf
 from tests.engine.tiny import DEFAULTS, GREEDY, Desk, assert_same, built, prompt
 from tests.families import GGUF_FAMILIES, tiny_family, write_family_gguf
@@ -120,7 +119,7 @@ def shared_at_most(desk: Desk, tokens: Sequence[int], params: SamplingParams) ->
     desk.submit(tokens, params)
     while desk.engine.busy:
         desk.engine.step()
-        most = max(most, EngineStats.of(desk.engine.scheduler).shared_blocks)
+        most = max(most, desk.engine.stats().shared_blocks)
     return most
 
 

@@ -238,6 +238,19 @@ def test_the_callers_own_deadline() -> None:
     assert engine.cancelled == {0}
 
 
+def test_a_deadline_counts_from_the_request_not_from_each_of_its_prompts() -> None:
+    async def story() -> None:
+        front = room(playing(HANG))
+        arrived_at = asyncio.get_running_loop().time() - 10
+        visitor.set(Visitor("", 5.0, arrived_at))
+        with pytest.raises(HttpFault) as caught:
+            async for _ in await front.submit(request()):
+                pass
+        assert caught.value.status == 504
+
+    run(story)
+
+
 def test_a_deadline_after_the_first_event_is_one_error_event() -> None:
     (answer,) = ask(playing(FIRST, HANG), [{"x-request-timeout": "0.1"}], stream=True)
     events = answer.text.strip().split("\n\n")

@@ -119,7 +119,7 @@ class Admission:
         """What only prepares takes a place, too, and has the same time to wait for it."""
         who = self._entering()
         ticket = self._ticket(who, 1)
-        deadlines = Deadlines.of(self._limits, who.seconds, now=asyncio.get_running_loop().time())
+        deadlines = self._deadlines(who)
         try:
             async with asyncio.timeout_at(deadlines.first):
                 return await work()
@@ -144,7 +144,7 @@ class Admission:
             request = replace(request, salt=f"{who.key_id}/{request.salt}")
         places = places_of(request)
         ticket = self._ticket(who, places)
-        deadlines = Deadlines.of(self._limits, who.seconds, now=asyncio.get_running_loop().time())
+        deadlines = self._deadlines(who)
         try:
             async with asyncio.timeout_at(deadlines.first):
                 stream = await self._engine.submit(
@@ -167,6 +167,11 @@ class Admission:
         if self._doors.closed:
             raise HttpFault(503, SHUTTING_DOWN, code="engine_closed", headers=(CLOSE, *waits(None)))
         return visitor.get(Visitor())
+
+    def _deadlines(self, who: Visitor) -> Deadlines:
+        """The same for all prompts of an HTTP request."""
+        now = asyncio.get_running_loop().time() if who.arrived_at is None else who.arrived_at
+        return Deadlines.of(self._limits, who.seconds, now=now)
 
     def _too_late(self, places: int, queued: bool) -> HttpFault:
         """The refusal of a request whose time is over, in the queue or altogether."""

@@ -7,6 +7,8 @@ somebody opens it.
 
 from __future__ import annotations
 
+import asyncio
+
 from starlette.routing import Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -55,7 +57,7 @@ class Auth:
             key_id = ""
             if key is not None:
                 key_id = scope["octavo.key_id"] = key.id
-            visitor.set(Visitor(key_id, seconds))
+            visitor.set(Visitor(key_id, seconds, asyncio.get_running_loop().time()))
         elif scope["type"] != "lifespan":
             raise HttpFault(404, "Only HTTP is spoken here.", code="unknown_url")
         await self._app(scope, receive, send)

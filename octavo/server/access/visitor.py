@@ -20,13 +20,15 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """`key_id` is empty where no keys are asked for. `seconds`: what the caller will wait for.
+    """`key_id` is empty where no keys are asked for. `seconds`: what the caller will wait for, from
+    `arrived_at` on, on the event loop's clock; None: from when it is submitted.
 
     `account`: what this HTTP request holds, all its prompts together.
     """
 
     key_id: str = ""
     seconds: float | None = None
+    arrived_at: float | None = None
     account: Account = field(default_factory=Account)
 
 

@@ -85,7 +85,7 @@ def serve(
             limits=limits,
             doors=doors,
             watchdog=Watchdog(engine, doors, seconds=limits.watchdog_seconds),
-            started=lambda: announce(engine.info, url),
+            started=lambda: announce(engine.info, url, protected=bool(keyring)),
         )
     print("Stopped.")
 
@@ -107,13 +107,14 @@ def address(host: str, port: int) -> str:
     return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
 
 
-def announce(info: EngineInfo, url: str) -> None:
-    """What runs, where, and how much fits."""
-    print("\n".join(announcement(info, url)), flush=True)
+def announce(info: EngineInfo, url: str, *, protected: bool) -> None:
+    """What runs, where, and how much fits. `protected`: by keys."""
+    print("\n".join(announcement(info, url, protected=protected)), flush=True)
 
 
-def announcement(info: EngineInfo, url: str) -> list[str]:
+def announcement(info: EngineInfo, url: str, *, protected: bool) -> list[str]:
     """The lines of `announce`."""
+    key = " -H 'Authorization: Bearer YOUR-KEY'" if protected else ""
     # Temperature 0: the first answer of a small model should be its best one.
     question = [{"role": "user", "content": "What is the capital of Japan?"}]
     body = {"model": info.model, "messages": question, "temperature": 0}
@@ -139,7 +140,7 @@ def announcement(info: EngineInfo, url: str) -> list[str]:
         f"requests at once, {count(info.max_num_batched_tokens)} tokens a step",
         f"  sampling {info.defaults}",
         "Try:",
-        f"  curl {url}/v1/chat/completions -H 'Content-Type: application/json' \\",
+        f"  curl {url}/v1/chat/completions{key} -H 'Content-Type: application/json' \\",
         f"    -d {shlex.quote(json.dumps(body))}",
         "Ctrl-C stops it.",
     ]

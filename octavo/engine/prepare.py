@@ -22,6 +22,7 @@ from octavo.engine.tools import TOOL_CHOICES, Tool, check_tools
 from octavo.engine.types import GenerateRequest
 from octavo.engine.validate import (
     check_length,
+    check_messages_size,
     check_order,
     check_prompt_ids,
     check_prompt_text,
@@ -174,6 +175,7 @@ class Preparer:
         else:
             assert request.messages is not None
             assert self._chat is not None
+            check_messages_size(request.messages, max_model_len=self._max_model_len)
             ids = self._chat.encode(
                 request.messages, tools=_shown_tools(request), options=request.chat
             )

@@ -24,7 +24,7 @@ MAX_LOGIT_BIAS = 100.0
 MAX_BIASED_IDS = 300
 MAX_BAD_WORDS = 256
 MAX_BAD_WORD_CHARACTERS = 256
-MAX_CHARACTERS_PER_TOKEN = 512  # a prompt longer than that times the context cannot fit
+MAX_CHARACTERS_PER_TOKEN = 256  # a prompt longer than that times the context cannot fit
 PRIORITIES = range(-1000, 1001)
 MAX_SALT_CHARACTERS = 512
 
@@ -186,11 +186,26 @@ def check_prompt_text(text: str, *, max_model_len: int) -> None:
     if not isinstance(text, str):
         raise RequestError("prompt must be a string", param="prompt")
     _encodable(text, "prompt")
-    if len(text) > max_model_len * MAX_CHARACTERS_PER_TOKEN:
+    _check_size(len(text), max_model_len=max_model_len, param="prompt")
+
+
+def check_messages_size(messages: object, *, max_model_len: int) -> None:
+    """The same for the texts of messages. What is no text is others' to refuse."""
+    n_characters = 0
+    for message in messages if isinstance(messages, list | tuple) else ():
+        content = message.get("content") if isinstance(message, Mapping) else None
+        parts = content if isinstance(content, list | tuple) else [{"text": content}]
+        texts = [part.get("text") for part in parts if isinstance(part, Mapping)]
+        n_characters += sum(len(text) for text in texts if isinstance(text, str))
+    _check_size(n_characters, max_model_len=max_model_len, param="messages")
+
+
+def _check_size(n_characters: int, *, max_model_len: int, param: str) -> None:
+    if n_characters > max_model_len * MAX_CHARACTERS_PER_TOKEN:
         raise PromptTooLong(
-            f"the prompt has {len(text)} characters, far more than the context of "
+            f"the prompt has {n_characters} characters, far more than the context of "
             f"{max_model_len} tokens holds",
-            param="prompt",
+            param=param,
         )
 
 

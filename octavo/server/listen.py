@@ -114,6 +114,11 @@ class DrainingServer(uvicorn.Server):
             flush=True,
         )
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Closes the engine, too, which is no failure then."""
+        self._doors.gone = True
+        await super().shutdown(sockets)
+
     async def on_tick(self, counter: int) -> bool:
         """Ten times a second: close the doors in time, and leave when nothing runs any more."""
         now = time.monotonic()

@@ -74,6 +74,9 @@ class EventStream(Response):
         del scope
         try:
             await while_connected(receive, self._send(send))
+        except ClientGone:
+            if not self._over:  # after the end of the body the reader may go
+                raise
         except asyncio.CancelledError:
             await self._say_goodbye(send)
             raise

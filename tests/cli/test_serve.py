@@ -21,7 +21,8 @@ Run = Callable[..., Result]
 
 
 def test_announcement() -> None:
-    text = "\n".join(command.announcement(FakeInfo(), "http://127.0.0.1:8000"))
+    url = "http://127.0.0.1:8000"
+    text = "\n".join(command.announcement(FakeInfo(), url, protected=False))
     assert "Octavo serves fake-model at http://127.0.0.1:8000/v1" in text
     assert "not taken: fast: not built" in text
     assert "100 blocks of 16 tokens: 1,600 tokens fit, 1.6 MiB (1.0 KiB a token" in text
@@ -31,6 +32,10 @@ def test_announcement() -> None:
     body = json.loads(words[words.index("-d") + 1])
     assert body["model"] == "fake-model"
     assert words[1] == "http://127.0.0.1:8000/v1/chat/completions"
+    assert "Bearer" not in text
+    assert "Authorization: Bearer" in "\n".join(
+        command.announcement(FakeInfo(), url, protected=True)
+    )
 
 
 @pytest.mark.parametrize(

@@ -141,6 +141,9 @@ def test_a_text_far_longer_than_the_context_is_refused_unread(
     assert tokenizer is not None
     monkeypatch.setattr(tokenizer, "encode", lambda text: pytest.fail("it was tokenised"))
     refused(lambda: llm.generate("a" * 300_000, GREEDY), PromptTooLong)
+    halves = [{"role": role, "content": "a" * 150_000} for role in ("user", "assistant")]
+    error = refused(lambda: llm.chat(halves, GREEDY), PromptTooLong)
+    assert error.param == "messages"
 
 
 def test_a_prompt_larger_than_the_pool_is_refused_with_the_arithmetic(folder: Path) -> None:

@@ -57,3 +57,32 @@ def test_whatever_the_drain_time_cuts_off_ends_once(cut_at: str) -> None:
     sent = [each for each in asyncio.run(story()) if each]
     assert sum(each in (LAST, b"error") for each in sent) == 1
     assert sent[-1] == (b"error" if cut_at in ("first", "last") else LAST)
+
+
+@pytest.mark.parametrize("ping", [None, b"event: ping\n\n"])
+def test_a_reader_may_go_once_the_body_has_ended(ping: bytes | None) -> None:
+    """It did not leave early: the answer counts as given."""
+
+    async def story() -> bool:
+        ended, left = asyncio.Event(), asyncio.Event()
+
+        async def send(message: dict[str, Any]) -> None:
+            if message["type"].endswith("body") and not message.get("more_body", True):
+                ended.set()
+                await asyncio.sleep(0)  # the server hears of the reader before we go on
+
+        async def receive() -> dict[str, Any]:
+            await ended.wait()
+            return {"type": "http.disconnect"}
+
+        async def events() -> AsyncGenerator[bytes, None]:
+            yield LAST
+
+        async def closed() -> None:
+            left.set()
+
+        stream = EventStream(events(), lambda error: b"", closed, stall_seconds=5, ping=ping)
+        await stream({}, receive, send)
+        return left.is_set()
+
+    assert asyncio.run(story())

@@ -71,6 +71,17 @@ def test_progress_is_what_counts() -> None:
     assert doors.closed
 
 
+def test_an_engine_that_ends_with_the_server_has_not_failed() -> None:
+    engine, doors = FakeEngine(), Doors()
+    engine.is_alive = False
+    doors.gone = True
+    Watchdog(engine, doors, seconds=3).look()
+    assert doors.failure is None
+    doors.gone = False
+    Watchdog(engine, doors, seconds=3).look()
+    assert doors.failure == DIED
+
+
 def test_patience_without_end_and_death() -> None:
     engine, doors = FakeEngine(), Doors()
     engine.work = 1

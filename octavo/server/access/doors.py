@@ -13,6 +13,7 @@ class Doors:
     def __init__(self) -> None:
         self.leaving = False
         self.closed = False
+        self.gone = False  # the server has stopped: from now on the engine's end is no failure
         self.failure: str | None = None
 
     def leave(self) -> None:

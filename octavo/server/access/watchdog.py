@@ -49,7 +49,8 @@ class Watchdog:
     def look(self) -> None:
         """Once: note progress, or give the engine up."""
         if not self._engine.alive():
-            self._doors.fail(DIED)
+            if not self._doors.gone:
+                self._doors.fail(DIED)
             return
         progress = self._engine.progress()
         if progress is None or progress != self._seen:

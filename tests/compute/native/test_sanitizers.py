@@ -12,8 +12,12 @@ import pytest
 
 from tests.compute.native import sanitized
 
-HEAVY = ("attention.cpp", "gate.cpp", "linear.cpp")
-TIMEOUT_SECONDS = 300
+HEAVY = tuple(
+    f"{name}.cpp"
+    for name in ("attention", "attention_merge", "choose", "gate", "linear", "rope_write")
+)
+TIMEOUT_SECONDS = 600
+pytestmark = pytest.mark.timeout(2 * TIMEOUT_SECONDS)  # the first one compiles
 SHORT = {
     "address": ("tests/compute/native/test_float_products.py", "tests/compute/native/test_pool.py"),
     "thread": ("tests/compute/native/test_pool.py",),

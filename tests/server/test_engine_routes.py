@@ -131,7 +131,10 @@ def test_load_counts_what_is_being_answered(
 
     eventually(lambda: load() == 0)
     last = Chunk(0, "Hello", (72,), finish_reason="stop", usage=usage())
-    served.engine.script = lambda request: [0.5, last]
+    served.engine.script = lambda request: [
+        2.0,
+        last,
+    ]  # long enough to be seen together on a busy machine
     streamed = changed(GOOD_CHAT, {"stream": True})
     bodies = (streamed, changed(GOOD_CHAT, {}))
     threads = [threading.Thread(target=post, args=(served, CHAT, body)) for body in bodies]
